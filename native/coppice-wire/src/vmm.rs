@@ -1,0 +1,89 @@
+//! Messages on the control socket between the daemon and one VMM process.
+//!
+//! The socket is a Unix stream socket. A message that hands over a descriptor (`Fork`) carries it as `SCM_RIGHTS`
+//! on the first byte of its frame. The daemon is the only peer; when the socket ends, the VMM exits at once.
+
+use serde::{Deserialize, Serialize};
+
+/// Durations of an operation's stages in the order they ran: `(name, microseconds)`.
+pub type Stages = Vec<(String, u64)>;
+
+/// What a new VMM process boots.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BootConfig {
+    /// Uncompressed kernel (`vmlinux` ELF).
+    pub kernel: String,
+    /// initramfs with the agent as `/init`.
+    pub initrd: String,
+    /// Root file system: an erofs file or block device, opened read-only.
+    pub image: String,
+    #[serde(rename = "memoryMiB")]
+    pub memory_mib: u32,
+    pub vcpus: u8,
+    /// Appended to the VMM's own kernel command line.
+    pub extra_cmdline: String,
+}
+
+/// Daemon → VMM.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Command {
+    /// First message to a fresh process. Answer: `Started`.
+    Boot { config: BootConfig },
+    /// One agent payload (no length prefix) for the guest.
+    Agent {
+        #[serde(with = "serde_bytes")]
+        data: Vec<u8>,
+    },
+    /// Stop the vCPUs and keep the VM (a pooled child that waits). Answer: `Paused`.
+    Pause,
+    /// Run again after `Pause`. Answer: `Resumed`.
+    Resume,
+    /// Save all state, close every KVM descriptor, become a frozen checkpoint. Answer: `Parked`.
+    Park,
+    /// Only when frozen: make a child that runs. The new control socket comes with this message; the child answers
+    /// `Started` on it, the frozen process answers `Forked` here.
+    Fork { tag: u64 },
+    /// Exit with status 0. No answer.
+    Close,
+}
+
+/// VMM → daemon.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Event {
+    /// The vCPUs run. `pid` as the VMM sees itself.
+    Started { pid: u32, stages: Stages },
+    /// One agent payload (no length prefix) from the guest.
+    Agent {
+        #[serde(with = "serde_bytes")]
+        data: Vec<u8>,
+    },
+    /// Bytes of the guest's serial console.
+    Console {
+        #[serde(with = "serde_bytes")]
+        data: Vec<u8>,
+    },
+    Paused { stages: Stages },
+    Resumed { stages: Stages },
+    /// `dirty_pages`: 4 KiB guest pages that differ from the base (private pages).
+    Parked { dirty_pages: u64, stages: Stages },
+    Forked { tag: u64, pid: u32, stages: Stages },
+    /// A command failed. `poisons`: the VM may be damaged and must not be used again.
+    Failed { code: String, message: String, poisons: bool },
+    /// The guest ended its own VM; the process exits after this message.
+    GuestEnded { reason: GuestEnd, detail: String },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum GuestEnd {
+    /// Orderly power-off or reset request.
+    Shutdown,
+    TripleFault,
+    /// KVM could not go on with the guest (internal error, failed entry, unhandled exit).
+    Unrunnable,
+    /// A device was driven outside its specification.
+    DeviceAbuse,
+}
