@@ -1,0 +1,1 @@
+export { defineEnvironment } from "./engine/environment.js";

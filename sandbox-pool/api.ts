@@ -1,0 +1,214 @@
+/**
+ * What a host of sandboxes offers, as interfaces: the engine is written against these, the client in `client/` implements
+ * them for a real daemon, and tests bring stand-ins.
+ */
+
+/** Microseconds of each stage of an operation, in order. */
+export type Stages = readonly (readonly [name: string, microseconds: number])[];
+
+export interface CallOptions {
+  /** Ends the call, here and on the host, with `ABORTED`. */
+  readonly signal?: AbortSignal;
+  /** Milliseconds until the call fails with `DEADLINE_EXCEEDED`. Default: see `DEFAULTS` in `sandbox-pool/defaults.ts`. */
+  readonly deadlineMs?: number;
+}
+
+/** A root file system to boot from. */
+export interface ImageSpec {
+  readonly debian: {
+    /** Debian packages on top of the minimal system. */
+    readonly packages?: readonly string[];
+    /** Debian release. Default: `bookworm`. */
+    readonly suite?: string;
+  };
+  /** Files to add: absolute guest path to contents. */
+  readonly files?: Readonly<Record<string, string | Uint8Array>>;
+}
+
+export interface Image {
+  /** `sha256:…` of what the image was built from. */
+  readonly id: string;
+}
+
+export interface TemplateOptions extends CallOptions {
+  /** Guest memory in MiB. Default 192. */
+  readonly memoryMiB?: number;
+  /** Default 1. */
+  readonly vcpus?: number;
+  /** Runs once in the booted guest, before it is frozen. */
+  readonly warmUp?: (sandbox: Sandbox) => Promise<void>;
+  /**
+   * Names what `warmUp` does. Templates with equal image, size and key are made once a host and shared, also between
+   * processes. Absent: the template belongs to this client alone.
+   */
+  readonly key?: string;
+  readonly onProgress?: (message: string) => void;
+}
+
+export interface ForkOptions extends CallOptions {
+  /** Keep the checkpoint's kernel randomness, for reproducible research. Default false: each child is reseeded. */
+  readonly keepRandomness?: boolean;
+}
+
+export type ForkResult =
+  | { readonly ok: true; readonly sandbox: Sandbox }
+  | { readonly ok: false; readonly error: Error };
+
+export interface Checkpoint extends AsyncDisposable {
+  readonly id: string;
+  /** 4 KiB guest pages that differ from the template's base. */
+  readonly dirtyPages: number;
+  /** One running sandbox in this state; a pooled one where the warm pool has it. */
+  fork(options?: ForkOptions): Promise<Sandbox>;
+  /** `count` sandboxes, one result a child. */
+  fork(count: number, options?: ForkOptions): Promise<readonly ForkResult[]>;
+  /** Drops it; sandboxes that were forked from it live on. Twice is a no-op. */
+  release(): Promise<void>;
+}
+
+/** The root of a checkpoint tree: an image booted, warmed up and frozen. */
+export type Template = Checkpoint;
+
+export interface ExecOptions extends CallOptions {
+  readonly env?: Readonly<Record<string, string>>;
+  readonly cwd?: string;
+  readonly stdin?: string | Uint8Array;
+  /** Guest-side limit: the process group is killed, and what was printed is still returned. Default 60,000. */
+  readonly timeoutMs?: number;
+  /** Bytes kept of both streams together; the rest is dropped and `truncated` set. Default 16 MiB. */
+  readonly outputLimitBytes?: number;
+}
+
+export interface ExecResult {
+  /** Text of `stdoutBytes`, invalid UTF-8 replaced. */
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly stdoutBytes: Uint8Array;
+  readonly stderrBytes: Uint8Array;
+  /** null where a signal ended the program. */
+  readonly exitCode: number | null;
+  readonly signal: string | null;
+  readonly timedOut: boolean;
+  readonly truncated: boolean;
+}
+
+export interface PtyReadOptions extends CallOptions {
+  /** Guest-side limit. Default 10,000. */
+  readonly timeoutMs?: number;
+  /** Default 1 MiB. */
+  readonly maxBytes?: number;
+}
+
+export interface PtyOutput {
+  readonly text: string;
+  readonly bytes: Uint8Array;
+  readonly reason: "input" | "quiet" | "pattern" | "none" | "exit" | "timeout" | "limit";
+  /** Set when the program on the terminal has ended. */
+  readonly exit: { readonly exitCode: number | null; readonly signal: string | null } | null;
+}
+
+/** Text on its way to a terminal; the condition that is chosen sends it and reads the answer, in one round trip. */
+export interface PtyExchange {
+  /**
+   * Until the program has read everything and sleeps in a read of its terminal. Exact where `untilQuiet` guesses: the
+   * same program gives the same text on a fast and on a slow machine.
+   */
+  untilInput(options?: PtyReadOptions): Promise<PtyOutput>;
+  /** Until nothing was printed for `quietMs` (default 100). */
+  untilQuiet(options?: PtyReadOptions & { readonly quietMs?: number }): Promise<PtyOutput>;
+  /** Until a regular expression matches what was printed since the send. */
+  until(pattern: RegExp | string, options?: PtyReadOptions): Promise<PtyOutput>;
+}
+
+export interface Pty {
+  readonly name: string;
+  send(data: string | Uint8Array): PtyExchange;
+  /** As `send("")`. */
+  read(): PtyExchange;
+  resize(columns: number, rows: number, options?: CallOptions): Promise<void>;
+  signal(name: string, options?: CallOptions): Promise<void>;
+  close(options?: CallOptions): Promise<void>;
+}
+
+export interface PtyOpenOptions extends CallOptions {
+  /** Name to find it by, also after a fork. */
+  readonly name: string;
+  readonly env?: Readonly<Record<string, string>>;
+  readonly cwd?: string;
+  readonly columns?: number;
+  readonly rows?: number;
+}
+
+export interface SandboxFiles {
+  read(path: string, options?: CallOptions): Promise<Uint8Array>;
+  write(path: string, data: string | Uint8Array, options?: CallOptions & { readonly mode?: number }): Promise<void>;
+  append(path: string, data: string | Uint8Array, options?: CallOptions): Promise<void>;
+  list(path: string, options?: CallOptions): Promise<readonly { readonly name: string; readonly kind: string }[]>;
+  mkdir(path: string, options?: CallOptions): Promise<void>;
+  remove(path: string, options?: CallOptions & { readonly recursive?: boolean }): Promise<void>;
+}
+
+/** One running microVM, owned by this client. */
+export interface Sandbox extends AsyncDisposable {
+  readonly id: string;
+  /** Stages of the fork or lease that made it. */
+  readonly stages: Stages;
+  readonly files: SandboxFiles;
+  exec(argv: readonly string[], options?: ExecOptions): Promise<ExecResult>;
+  openPty(argv: readonly string[], options: PtyOpenOptions): Promise<Pty>;
+  /** A terminal that was opened earlier, in this sandbox or in an ancestor. */
+  pty(name: string): Pty;
+  /** One round trip to the agent. */
+  ping(options?: CallOptions): Promise<void>;
+  /** The sandbox becomes the checkpoint; it can not be used any more. */
+  park(options?: CallOptions & { readonly name?: string }): Promise<Checkpoint>;
+  /** The serial console's last 64 KiB. */
+  console(options?: CallOptions): Promise<string>;
+  /** Twice is a no-op. */
+  close(): Promise<void>;
+}
+
+export interface HostInfo {
+  readonly kind: "kvm" | "carrier";
+  readonly version: string;
+  readonly memoryBytes: number;
+  readonly cpus: number;
+}
+
+export interface HostStats {
+  readonly sandboxes: { readonly booting: number; readonly ready: number; readonly leased: number; readonly poisoned: number };
+  readonly checkpoints: { readonly hot: number; readonly shared: number };
+  readonly sessions: number;
+  readonly memory: { readonly totalBytes: number; readonly availableBytes: number };
+  readonly counters: Readonly<Record<"forks" | "parks" | "boots" | "closes" | "discarded", number>>;
+}
+
+/** What another process or thread needs to join this client's session. Holds a secret: keep it out of logs. */
+export interface HostAddress {
+  readonly kind: "kvm" | "carrier";
+  readonly endpoint: { readonly unix: string } | { readonly host: string; readonly port: number };
+  readonly token?: string;
+  readonly session: string;
+}
+
+export interface Host extends AsyncDisposable {
+  readonly info: HostInfo;
+  /** For `connectHost({ join: address })` elsewhere: handles that are made there are owned by the same session. */
+  readonly address: HostAddress;
+  readonly images: {
+    /** Builds, or finds in the cache, and makes known to the host. */
+    build(spec: ImageSpec, options?: CallOptions & { readonly onProgress?: (message: string) => void }): Promise<Image>;
+  };
+  readonly templates: {
+    create(image: Image, options?: TemplateOptions): Promise<Template>;
+  };
+  readonly checkpoints: {
+    /** A handle on a checkpoint of this session that was made through another connection. */
+    get(id: string, dirtyPages?: number): Checkpoint;
+  };
+  stats(options?: CallOptions): Promise<HostStats>;
+  /** Private guest memory of one sandbox or checkpoint, and everything that its process adds to the host, in bytes. */
+  memoryUsage(id: string, options?: CallOptions): Promise<{ readonly privateBytes: number; readonly totalBytes: number }>;
+  /** Ends the session: whatever it still owns is closed. */
+  close(): Promise<void>;
+}
