@@ -36,7 +36,11 @@ export interface Environment<Observation = unknown> {
   readonly warmUp?: (context: EnvironmentContext & { readonly seed: number }) => Promise<void>;
   /** After a fork of the template: usually nothing but looking. */
   readonly reset: (context: EnvironmentContext & { readonly seed: number }) => Promise<Observation>;
-  readonly step: (context: EnvironmentContext, action: string, previous: Observation) => Promise<StepResult<Observation>>;
+  readonly step: (
+    context: EnvironmentContext,
+    action: string,
+    previous: Observation,
+  ) => Promise<StepResult<Observation>>;
   /** What can be tried here, in a fixed order. Never empty. */
   readonly actions: (observation: Observation) => readonly string[];
   /** The situation that an observation shows, for archives: equal strings are one cell. */

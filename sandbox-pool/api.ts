@@ -176,7 +176,12 @@ export interface HostInfo {
 }
 
 export interface HostStats {
-  readonly sandboxes: { readonly booting: number; readonly ready: number; readonly leased: number; readonly poisoned: number };
+  readonly sandboxes: {
+    readonly booting: number;
+    readonly ready: number;
+    readonly leased: number;
+    readonly poisoned: number;
+  };
   readonly checkpoints: { readonly hot: number; readonly shared: number };
   readonly sessions: number;
   readonly memory: { readonly totalBytes: number; readonly availableBytes: number };
@@ -208,7 +213,10 @@ export interface Host extends AsyncDisposable {
   };
   stats(options?: CallOptions): Promise<HostStats>;
   /** Private guest memory of one sandbox or checkpoint, and everything that its process adds to the host, in bytes. */
-  memoryUsage(id: string, options?: CallOptions): Promise<{ readonly privateBytes: number; readonly totalBytes: number }>;
+  memoryUsage(
+    id: string,
+    options?: CallOptions,
+  ): Promise<{ readonly privateBytes: number; readonly totalBytes: number }>;
   /** Ends the session: whatever it still owns is closed. */
   close(): Promise<void>;
 }

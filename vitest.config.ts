@@ -1,0 +1,26 @@
+import { defineConfig } from "vitest/config";
+
+export default defineConfig({
+  test: {
+    projects: [
+      {
+        test: {
+          name: "unit",
+          include: ["{engine,search,sandbox-pool,examples,test}/**/*.test.ts"],
+          exclude: ["**/*.e2e.test.ts"],
+          testTimeout: 20_000,
+        },
+      },
+      {
+        test: {
+          name: "e2e",
+          include: ["{engine,sandbox-pool,examples,test}/**/*.e2e.test.ts"],
+          // One emulated host at a time: two cores are soon spent, and each file may end the host it used.
+          fileParallelism: false,
+          testTimeout: 300_000,
+          hookTimeout: 600_000,
+        },
+      },
+    ],
+  },
+});
