@@ -1,0 +1,306 @@
+import type {
+  Asked,
+  Changed,
+  Changes,
+  Forecast,
+  NodeView,
+  PathStep,
+  SearchAlgorithm,
+  SearchBlock,
+  SearchStatus,
+  Told,
+} from "./algorithm.js";
+import { Archive, type ArchiveData, createArchive } from "./archive.js";
+import type { ArchiveConfig } from "./config.js";
+import { checkSeed, drawSeed } from "./draws.js";
+import { invalidArgument, invalidOutcome, SearchError } from "./errors.js";
+import { mergeOutcome } from "./merge.js";
+import { checkpointsOf, recordVisits } from "./record-outcome.js";
+import type { RolloutOutcome, RolloutTrial } from "./rollout.js";
+import { TrialBook, type TrialBookData, type TrialRecord } from "./trial-book.js";
+
+const FORMAT = 1;
+
+/** What tells one search over an archive from another. */
+export interface ArchiveStrategy {
+  readonly name: string;
+  /** Whether a state is kept only where its checkpoint is: what nobody can start from is then no node. */
+  readonly needsCheckpoint: boolean;
+  /** Where the trial starts, or null if there is nothing to start from. Changes nothing. */
+  choose(state: ArchiveState, trial: number): { readonly cell: number; readonly node: number } | null;
+  forecast(state: ArchiveState, count: number): readonly Forecast[];
+}
+
+/** Opaque: use the functions of the search that made it, and those of this folder that take it. */
+export interface ArchiveState {
+  readonly algorithm: string;
+  readonly config: ArchiveConfig;
+  readonly needsCheckpoint: boolean;
+  readonly seed: number;
+  readonly archive: Archive;
+  readonly book: TrialBook;
+  /** Steps of all trials that are asked and not merged. */
+  plannedSteps: number;
+}
+
+export interface SerialisedArchive {
+  readonly format: number;
+  readonly algorithm: string;
+  readonly config: ArchiveConfig;
+  readonly seed: number;
+  readonly archive: ArchiveData;
+  readonly book: TrialBookData;
+}
+
+export type ArchiveSearch<Options> = SearchAlgorithm<Options, ArchiveState, RolloutTrial, RolloutOutcome>;
+
+export function createArchiveSearch<Options>(
+  strategy: ArchiveStrategy,
+  resolve: (options: Options) => ArchiveConfig,
+): ArchiveSearch<Options> {
+  return new ArchiveSearchImpl(strategy, resolve);
+}
+
+interface MutableChanges {
+  merged: number[];
+  accepted: NodeView[];
+  released: string[];
+}
+
+class ArchiveSearchImpl<Options> implements ArchiveSearch<Options> {
+  readonly name: string;
+  readonly #strategy: ArchiveStrategy;
+  readonly #resolve: (options: Options) => ArchiveConfig;
+
+  constructor(strategy: ArchiveStrategy, resolve: (options: Options) => ArchiveConfig) {
+    this.name = strategy.name;
+    this.#strategy = strategy;
+    this.#resolve = resolve;
+  }
+
+  init(options: Options, seed: number): ArchiveState {
+    const config = this.#resolve(options);
+    return this.#state(config, checkSeed(seed), createArchive(config), new TrialBook());
+  }
+
+  ask(state: ArchiveState, count: number): Asked<ArchiveState, RolloutTrial> {
+    if (!Number.isInteger(count) || count < 0) throw invalidArgument("count", count, "an integer of at least 0");
+    const changes = noChanges();
+    const trials: RolloutTrial[] = [];
+    while (trials.length < count) {
+      const record = state.book.retry() ?? this.#issue(state, changes);
+      if (record === null) break;
+      trials.push(toTrial(state, record));
+    }
+    this.#advance(state, changes);
+    return { state, trials, changes };
+  }
+
+  tell(state: ArchiveState, trial: number, attempt: number, outcome: RolloutOutcome): Told<ArchiveState> {
+    const changes = noChanges();
+    const record = state.book.find(trial, attempt);
+    if (record === null) {
+      const held = new Set(heldCheckpoints(state));
+      changes.released.push(...new Set(checkpointsOf(outcome).filter((checkpoint) => !held.has(checkpoint))));
+      return { state, changes, verdict: "ignored" };
+    }
+    if (settle(state, record, outcome) === "waiting") return { state, changes, verdict: "retry" };
+    this.#advance(state, changes);
+    return { state, changes, verdict: changes.merged.includes(trial) ? "merged" : "held" };
+  }
+
+  finish(state: ArchiveState): Changed<ArchiveState> {
+    const changes = noChanges();
+    state.book.close();
+    this.#advance(state, changes);
+    return { state, changes };
+  }
+
+  outstanding(state: ArchiveState): readonly RolloutTrial[] {
+    return state.book.open.filter(({ phase }) => phase === "running").map((record) => toTrial(state, record));
+  }
+
+  status(state: ArchiveState): SearchStatus {
+    const { book } = state;
+    const block = this.#block(state);
+    return {
+      asked: book.asked,
+      merged: book.merged,
+      inFlight: book.count("running"),
+      waiting: book.count("waiting"),
+      held: book.count("settled"),
+      steps: state.archive.steps,
+      block,
+      done: block !== null && book.open.length === 0,
+    };
+  }
+
+  best(state: ArchiveState): NodeView {
+    return state.archive.view(state.archive.best);
+  }
+
+  path(state: ArchiveState, node: number): readonly PathStep[] {
+    if (!Number.isInteger(node) || node < 0 || node >= state.archive.nodeCount) {
+      throw invalidArgument("node", node, `a node from 0 to ${state.archive.nodeCount - 1}`);
+    }
+    return state.archive.path(node);
+  }
+
+  forecast(state: ArchiveState, count: number): readonly Forecast[] {
+    if (!Number.isInteger(count) || count < 0) throw invalidArgument("count", count, "an integer of at least 0");
+    return state.book.closed ? [] : this.#strategy.forecast(state, count);
+  }
+
+  serialise(state: ArchiveState): SerialisedArchive {
+    return {
+      format: FORMAT,
+      algorithm: state.algorithm,
+      config: state.config,
+      seed: state.seed,
+      archive: state.archive.toData(),
+      book: state.book.toData(),
+    };
+  }
+
+  restore(serialised: unknown): ArchiveState {
+    const data = checkSerialised(serialised, this.name);
+    return this.#state(data.config, data.seed, new Archive(data.config, data.archive), new TrialBook(data.book));
+  }
+
+  #state(config: ArchiveConfig, seed: number, archive: Archive, book: TrialBook): ArchiveState {
+    const plannedSteps = book.open.reduce((sum, { steps }) => sum + steps, 0);
+    const { name: algorithm, needsCheckpoint } = this.#strategy;
+    return { algorithm, config, needsCheckpoint, seed, archive, book, plannedSteps };
+  }
+
+  #issue(state: ArchiveState, changes: MutableChanges): TrialRecord | null {
+    this.#advance(state, changes);
+    const { archive, book, config } = state;
+    if (this.#block(state) !== null) return null;
+    const start = this.#strategy.choose(state, book.asked);
+    if (start === null) return null;
+    const steps = Math.min(
+      config.stepsPerTrial,
+      config.maxLength - archive.nodes.length.get(start.node),
+      stepsLeft(state),
+    );
+    state.plannedSteps += steps;
+    archive.hold(start.node);
+    archive.cells.inFlight.add(start.cell, 1);
+    archive.reweigh(start.cell);
+    return book.add({ ...start, steps, version: book.merged });
+  }
+
+  /**
+   * Merges what may be merged. Trial k is chosen when exactly the trials up to k - window are merged, no matter how many more
+   * are known; only where nothing can be chosen are more merged, one at a time. So the tree depends on the outcomes and not on
+   * when they arrive.
+   */
+  #advance(state: ArchiveState, changes: MutableChanges): void {
+    const { book, config } = state;
+    while (book.head?.phase === "settled") {
+      const isDue = book.merged < book.asked - config.window + 1;
+      if (!isDue && !book.closed && this.#cap(state) === null) return;
+      const { record, outcome } = book.takeHead();
+      state.plannedSteps -= record.steps;
+      changes.merged.push(record.id);
+      const merged = mergeOutcome(state, record, outcome);
+      changes.accepted.push(...merged.accepted);
+      changes.released.push(...merged.released);
+    }
+  }
+
+  #block(state: ArchiveState): SearchBlock | null {
+    if (state.book.closed) return "finished";
+    return this.#cap(state) ?? (state.book.open.length >= state.config.window ? "window" : null);
+  }
+
+  /** Why nothing can be chosen, apart from the window. */
+  #cap(state: ArchiveState): SearchBlock | null {
+    const { archive, book, config } = state;
+    if (archive.nodeCount >= config.maxNodes || archive.cellCount > config.maxNodes) return "nodes";
+    if (stepsLeft(state) <= 0) return "steps";
+    return this.#strategy.choose(state, book.asked) === null ? "nothing-to-choose" : null;
+  }
+}
+
+/** Checkpoints that the search needs, the root's apart: to find those that nobody needs after a crash. In no order. */
+export function heldCheckpoints(state: ArchiveState): string[] {
+  const { archive, book } = state;
+  const held: string[] = [];
+  for (let node = 1; node < archive.nodeCount; node += 1) {
+    const checkpoint = archive.checkpoint(node);
+    if (checkpoint !== null) held.push(checkpoint);
+  }
+  for (const { outcome } of book.open) {
+    if (outcome?.kind !== "value") continue;
+    for (const { checkpoint } of outcome.visits) if (checkpoint !== null) held.push(checkpoint);
+  }
+  return held;
+}
+
+function settle(state: ArchiveState, record: TrialRecord, outcome: RolloutOutcome): "waiting" | "settled" {
+  const { archive, book, config } = state;
+  switch (outcome.kind) {
+    case "infrastructure-failure":
+      return book.fail(record, config.maxAttempts) ? "waiting" : "settled";
+    case "rejected":
+      book.settle(record, { kind: "rejected" });
+      return "settled";
+    case "value": {
+      const held = new Set(heldCheckpoints(state));
+      const limits = {
+        steps: record.steps,
+        reward: archive.nodes.reward.get(record.node),
+        isHeld: (checkpoint: string) => checkpoint === config.root.checkpoint || held.has(checkpoint),
+      };
+      book.settle(record, { kind: "value", visits: recordVisits(outcome.visits, limits) });
+      return "settled";
+    }
+    default:
+      throw invalidOutcome(
+        "kind",
+        (outcome as { readonly kind?: unknown }).kind,
+        "value, infrastructure-failure or rejected",
+      );
+  }
+}
+
+function toTrial(state: ArchiveState, record: TrialRecord): RolloutTrial {
+  const { archive, seed } = state;
+  const { node, score, reward, length, checkpoint } = archive.view(record.node);
+  return {
+    id: record.id,
+    attempt: record.attempt,
+    from: { node, cell: archive.key(record.cell) ?? "", checkpoint, length, score, reward },
+    steps: record.steps,
+    seed: drawSeed(seed, "trial", record.id),
+    version: record.version,
+  };
+}
+
+function stepsLeft(state: ArchiveState): number {
+  return state.config.maxSteps - state.archive.steps - state.plannedSteps;
+}
+
+function noChanges(): MutableChanges {
+  return { merged: [], accepted: [], released: [] } satisfies Changes;
+}
+
+function checkSerialised(serialised: unknown, name: string): SerialisedArchive {
+  const data = serialised as Partial<SerialisedArchive> | null;
+  const wrong = (what: string, cause?: unknown): SearchError =>
+    new SearchError(`The serialised state ${what}`, {
+      code: "INCOMPATIBLE_STATE",
+      faultDomain: "user",
+      remedy: `Give what serialise() of ${name} returned, unchanged; a state of another version has to be made anew.`,
+      cause,
+    });
+  if (typeof data !== "object" || data === null) throw wrong("is not an object");
+  if (data.format !== FORMAT) throw wrong(`has format ${String(data.format)}, this version reads ${FORMAT}`);
+  if (data.algorithm !== name) throw wrong(`is of another search than ${name}`);
+  if (data.config === undefined || data.archive === undefined || data.book === undefined)
+    throw wrong("is not complete");
+  checkSeed(data.seed);
+  return data as SerialisedArchive;
+}

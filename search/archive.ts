@@ -1,0 +1,357 @@
+import type { NodeView, PathStep } from "./algorithm.js";
+import { Column } from "./column.js";
+import type { ArchiveConfig } from "./config.js";
+import type { CountWeight } from "./defaults.js";
+import { type LandmarkData, LandmarkTable } from "./landmarks.js";
+import { NameTable } from "./name-table.js";
+import { ScoreRanks } from "./score-ranks.js";
+import { SumTree } from "./sum-tree.js";
+
+/** The one cell of all states in which the environment has ended. It is never chosen. */
+export const DONE_CELL = 0;
+export const ROOT_CELL = 1;
+export const ROOT_NODE = 0;
+export const NO_NODE = -1;
+const NO_TRIAL = -1;
+
+const CELL_FIELDS = [
+  /** The node that represents the cell; `NO_NODE` where it was seen and nothing was kept. */
+  "node",
+  "seen",
+  "chosen",
+  "actions",
+  "chosenSinceNew",
+  /** Trials asked from here and not merged. */
+  "inFlight",
+  /** The trial, and the count of merged steps, at which it was first seen. */
+  "foundTrial",
+  "foundStep",
+] as const;
+const NODE_FIELDS = [
+  "parent",
+  "cell",
+  "score",
+  "reward",
+  "length",
+  "trial",
+  /** The node that represented the cell before. */
+  "replaced",
+  /** 1 while it represents its cell, and 1 for each trial that starts here and is not merged. */
+  "holds",
+  /** End of its part of the path actions; the part begins where that of the node before ends. */
+  "pathEnd",
+] as const;
+
+/** One column a field; the index is the cell. */
+export type CellColumns = Readonly<Record<(typeof CELL_FIELDS)[number], Column>>;
+/** One column a field; the index is the node. Nodes are only added, in the order of the trials that found them. */
+export type NodeColumns = Readonly<Record<(typeof NODE_FIELDS)[number], Column>>;
+
+export interface ArchiveData {
+  readonly cellKeys: readonly string[];
+  readonly cells: Readonly<Record<(typeof CELL_FIELDS)[number], readonly number[]>>;
+  readonly nodes: Readonly<Record<(typeof NODE_FIELDS)[number], readonly number[]>>;
+  readonly checkpoints: readonly (string | null)[];
+  readonly actionNames: readonly string[];
+  readonly pathActions: readonly number[];
+  readonly landmarks: readonly LandmarkData[];
+  readonly steps: number;
+  readonly best: number;
+}
+
+export interface NewNode {
+  readonly parent: number;
+  readonly cell: number;
+  readonly score: number;
+  readonly reward: number;
+  readonly length: number;
+  readonly trial: number;
+  readonly checkpoint: string | null;
+  /** From the parent to this node. */
+  readonly actions: readonly string[];
+}
+
+/** The cells that were found, the tree of nodes that represent or once represented them, and how likely each is chosen. */
+export class Archive {
+  readonly cells: CellColumns;
+  readonly nodes: NodeColumns;
+  readonly landmarks: LandmarkTable;
+  /** Environment steps merged so far. */
+  steps: number;
+  readonly #config: ArchiveConfig;
+  /** Keys of the cells from `ROOT_CELL` on. */
+  readonly #cellKeys: NameTable;
+  readonly #checkpoints: (string | null)[];
+  readonly #actionNames: NameTable;
+  readonly #pathActions: Column;
+  readonly #weights = new SumTree();
+  /** null where the weights make no use of it. */
+  readonly #ranks: ScoreRanks | null;
+  #best: number;
+
+  constructor(config: ArchiveConfig, data: ArchiveData) {
+    this.#config = config;
+    this.#cellKeys = new NameTable(data.cellKeys);
+    this.cells = toColumns(CELL_FIELDS, data.cells);
+    this.nodes = toColumns(NODE_FIELDS, data.nodes);
+    this.#checkpoints = [...data.checkpoints];
+    this.#actionNames = new NameTable(data.actionNames);
+    this.#pathActions = new Column(data.pathActions);
+    this.landmarks = new LandmarkTable(data.landmarks);
+    this.steps = data.steps;
+    this.#best = data.best;
+    this.#ranks = config.weights.scoreHigh > 0 ? new ScoreRanks() : null;
+    for (let cell = 0; cell < this.cellCount; cell += 1) {
+      const node = this.cells.node.get(cell);
+      if (cell !== DONE_CELL && node !== NO_NODE) this.#ranks?.add(this.nodes.score.get(node));
+      this.#weights.push(0);
+    }
+    this.#reweighAll();
+  }
+
+  /** Cells seen, `DONE_CELL` included. */
+  get cellCount(): number {
+    return this.cells.node.length;
+  }
+
+  get nodeCount(): number {
+    return this.nodes.parent.length;
+  }
+
+  /** Greatest score, then shortest, then found first. */
+  get best(): number {
+    return this.#best;
+  }
+
+  get totalWeight(): number {
+    return this.#weights.total;
+  }
+
+  weight(cell: number): number {
+    return this.#weights.get(cell);
+  }
+
+  /** The cell on which `uniform` in [0, 1) falls, or -1 if no cell can be chosen. */
+  choose(uniform: number): number {
+    return this.#weights.find(uniform);
+  }
+
+  key(cell: number): string | null {
+    return cell === DONE_CELL ? null : this.#cellKeys.name(cell - 1);
+  }
+
+  findCell(key: string): number | undefined {
+    const index = this.#cellKeys.find(key);
+    return index === undefined ? undefined : index + 1;
+  }
+
+  /** The cell of a key, which is added if it is new. */
+  internCell(key: string, trial: number): number {
+    const cell = this.#cellKeys.intern(key) + 1;
+    if (cell < this.cellCount) return cell;
+    for (const field of CELL_FIELDS) this.cells[field].push(0);
+    this.cells.node.set(cell, NO_NODE);
+    this.cells.foundTrial.set(cell, trial);
+    this.cells.foundStep.set(cell, this.steps);
+    this.#weights.push(0);
+    return cell;
+  }
+
+  checkpoint(node: number): string | null {
+    return this.#checkpoints[node] ?? null;
+  }
+
+  hold(node: number): void {
+    this.nodes.holds.add(node, 1);
+  }
+
+  /** Returns the checkpoint that nobody needs any more, if this was the last hold. The root's is the caller's. */
+  dropHold(node: number): string | null {
+    this.nodes.holds.add(node, -1);
+    if (this.nodes.holds.get(node) > 0 || node === ROOT_NODE) return null;
+    const checkpoint = this.checkpoint(node);
+    this.#checkpoints[node] = null;
+    return checkpoint;
+  }
+
+  /** Adds a node and makes it represent its cell. The one that it replaces still has its hold. */
+  addNode(node: NewNode): number {
+    const index = this.nodeCount;
+    const replaced = this.cells.node.get(node.cell);
+    for (const action of node.actions) this.#pathActions.push(this.#actionNames.intern(action));
+    const record = { ...node, replaced, holds: 1, pathEnd: this.#pathActions.length };
+    for (const field of NODE_FIELDS) this.nodes[field].push(record[field]);
+    this.#checkpoints.push(node.checkpoint);
+    this.cells.node.set(node.cell, index);
+    if (this.#isBetter(index, this.#best)) this.#best = index;
+    if (node.cell !== DONE_CELL && this.#ranks !== null) {
+      const isNew = this.#ranks.add(node.score);
+      const isGone = replaced !== NO_NODE && this.#ranks.remove(this.nodes.score.get(replaced));
+      if (isNew || isGone) this.#reweighAll();
+    }
+    return index;
+  }
+
+  /** Whether a state with this score and length should represent the cell. */
+  accepts(cell: number, score: number, length: number): boolean {
+    const node = this.cells.node.get(cell);
+    if (node === NO_NODE) return true;
+    return improves(
+      this.#config.optimiseScore,
+      { score, length },
+      { score: this.nodes.score.get(node), length: this.nodes.length.get(node) },
+    );
+  }
+
+  /** To be called after anything that a cell's weight depends on has changed. */
+  reweigh(cell: number): void {
+    this.#weights.set(cell, this.#weigh(cell));
+  }
+
+  view(node: number): NodeView {
+    const parent = this.nodes.parent.get(node);
+    const trial = this.nodes.trial.get(node);
+    return {
+      node,
+      parent: parent === NO_NODE ? null : parent,
+      cell: this.key(this.nodes.cell.get(node)),
+      score: this.nodes.score.get(node),
+      reward: this.nodes.reward.get(node),
+      length: this.nodes.length.get(node),
+      trial: trial === NO_TRIAL ? null : trial,
+      checkpoint: this.checkpoint(node),
+    };
+  }
+
+  /** Actions from the node's parent to the node. */
+  actions(node: number): string[] {
+    const start = node === ROOT_NODE ? 0 : this.nodes.pathEnd.get(node - 1);
+    const end = this.nodes.pathEnd.get(node);
+    const actions: string[] = [];
+    for (let at = start; at < end; at += 1) actions.push(this.#actionNames.name(this.#pathActions.get(at)));
+    return actions;
+  }
+
+  path(node: number): PathStep[] {
+    const line: number[] = [];
+    for (let at = node; at !== ROOT_NODE; at = this.nodes.parent.get(at)) line.push(at);
+    const steps: PathStep[] = [];
+    for (const at of line.reverse()) {
+      const actions = this.actions(at);
+      for (const [index, action] of actions.entries())
+        steps.push({ action, node: index === actions.length - 1 ? at : null });
+    }
+    return steps;
+  }
+
+  toData(): ArchiveData {
+    return {
+      cellKeys: this.#cellKeys.toArray(),
+      cells: fromColumns(CELL_FIELDS, this.cells),
+      nodes: fromColumns(NODE_FIELDS, this.nodes),
+      checkpoints: [...this.#checkpoints],
+      actionNames: this.#actionNames.toArray(),
+      pathActions: this.#pathActions.toArray(),
+      landmarks: this.landmarks.toData(),
+      steps: this.steps,
+      best: this.#best,
+    };
+  }
+
+  #isBetter(node: number, other: number): boolean {
+    const score = this.nodes.score.get(node) - this.nodes.score.get(other);
+    if (score !== 0) return score > 0;
+    return this.nodes.length.get(node) < this.nodes.length.get(other);
+  }
+
+  #reweighAll(): void {
+    for (let cell = 0; cell < this.cellCount; cell += 1) this.reweigh(cell);
+  }
+
+  #weigh(cell: number): number {
+    const node = this.cells.node.get(cell);
+    if (cell === DONE_CELL || node === NO_NODE) return 0;
+    if (node !== ROOT_NODE && this.checkpoint(node) === null) return 0;
+    if (this.nodes.length.get(node) >= this.#config.maxLength) return 0;
+    const { seen, chosen, actions, chosenSinceNew, scoreHigh } = this.#config.weights;
+    const inFlight = this.#config.countInFlight ? this.cells.inFlight.get(cell) : 0;
+    const rank = this.#ranks === null ? 1 : this.#ranks.rank(this.nodes.score.get(node));
+    return (
+      scoreHigh / Math.sqrt(rank) +
+      countTerm(seen, this.cells.seen.get(cell) + inFlight) +
+      countTerm(chosen, this.cells.chosen.get(cell) + inFlight) +
+      countTerm(actions, this.cells.actions.get(cell)) +
+      countTerm(chosenSinceNew, this.cells.chosenSinceNew.get(cell) + inFlight)
+    );
+  }
+}
+
+/** An archive that holds the root alone. */
+export function createArchive(config: ArchiveConfig): Archive {
+  const archive = new Archive(config, {
+    cellKeys: [config.root.cell],
+    cells: {
+      node: [NO_NODE, ROOT_NODE],
+      seen: [0, 0],
+      chosen: [0, 0],
+      actions: [0, 0],
+      chosenSinceNew: [0, 0],
+      inFlight: [0, 0],
+      foundTrial: [NO_TRIAL, NO_TRIAL],
+      foundStep: [0, 0],
+    },
+    nodes: {
+      parent: [NO_NODE],
+      cell: [ROOT_CELL],
+      score: [config.root.score],
+      reward: [0],
+      length: [0],
+      trial: [NO_TRIAL],
+      replaced: [NO_NODE],
+      holds: [1],
+      pathEnd: [0],
+    },
+    checkpoints: [config.root.checkpoint],
+    actionNames: [],
+    pathActions: [],
+    landmarks: [],
+    steps: 0,
+    best: ROOT_NODE,
+  });
+  archive.landmarks.note(config.root.landmarks, 0);
+  return archive;
+}
+
+/** w / (count + 1)^p */
+export function countTerm(term: CountWeight, count: number): number {
+  if (term.weight === 0) return 0;
+  // Division and square root are the same on every machine; a general power is not promised to be.
+  if (term.power === 1) return term.weight / (count + 1);
+  if (term.power === 0.5) return term.weight / Math.sqrt(count + 1);
+  return term.weight / (count + 1) ** term.power;
+}
+
+export interface Standing {
+  readonly score: number;
+  readonly length: number;
+}
+
+/** Greater score, or equal score and shorter; without `optimiseScore` shorter, whatever the score. */
+export function improves(optimiseScore: boolean, offered: Standing, known: Standing): boolean {
+  if (!optimiseScore || offered.score === known.score) return offered.length < known.length;
+  return offered.score > known.score;
+}
+
+function toColumns<Field extends string>(
+  fields: readonly Field[],
+  data: Readonly<Record<Field, readonly number[]>>,
+): Record<Field, Column> {
+  return Object.fromEntries(fields.map((field) => [field, new Column(data[field])])) as Record<Field, Column>;
+}
+
+function fromColumns<Field extends string>(
+  fields: readonly Field[],
+  columns: Readonly<Record<Field, Column>>,
+): Record<Field, number[]> {
+  return Object.fromEntries(fields.map((field) => [field, columns[field].toArray()])) as Record<Field, number[]>;
+}

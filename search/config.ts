@@ -1,0 +1,197 @@
+import { type CellWeights, type CountWeight, DEFAULTS } from "./defaults.js";
+import { invalidArgument } from "./errors.js";
+
+/** The state that everything starts from. */
+export interface RootState {
+  readonly cell: string;
+  /** Never released by the search. Absent: the caller knows how to start from the root. */
+  readonly checkpoint?: string;
+  /** Default 0. */
+  readonly score?: number;
+  readonly landmarks?: Readonly<Record<string, string>>;
+}
+
+export interface ArchiveOptions {
+  readonly root: RootState;
+  /** Steps of a trial, at least 1. Default 100. */
+  readonly stepsPerTrial?: number;
+  /**
+   * A trial knows the outcomes of exactly the trials `window` or more before it, whatever the number of workers: that is what
+   * makes the tree the same for one worker and for many. At most so many trials run at once. Default 8.
+   */
+  readonly window?: number;
+  /** Replace a cell's state when the score is greater, or equal and the path shorter; false: only when shorter. Default true. */
+  readonly optimiseScore?: boolean;
+  /** How often a trial is tried before it is forgotten. Default 3. */
+  readonly maxAttempts?: number;
+  /** Nodes kept, the root included; at that many no new trial is given. Default 1,000,000. */
+  readonly maxNodes?: number;
+  /** Steps from the root; trials end there, and cells there are not chosen. Default 1,000,000. */
+  readonly maxLength?: number;
+  /** Environment steps in all; the last trial is cut to fit. Default: no limit. */
+  readonly maxSteps?: number;
+}
+
+export interface GoExploreOptions extends ArchiveOptions {
+  /** Default: those of Go-Explore's code, see `DEFAULTS`. Terms that are left out have their default. */
+  readonly weights?: Partial<CellWeights>;
+  /** Set the counters of a cell to 0 when its state is replaced. Default false. */
+  readonly resetCellOnUpdate?: boolean;
+  /** Trials under way count as if they had been chosen already. Default true. */
+  readonly countInFlight?: boolean;
+}
+
+export type RandomRolloutsOptions = ArchiveOptions;
+
+/** All options, checked and present. */
+export interface ArchiveConfig {
+  readonly root: {
+    readonly cell: string;
+    readonly checkpoint: string | null;
+    readonly score: number;
+    readonly landmarks: readonly (readonly [kind: string, key: string])[];
+  };
+  readonly stepsPerTrial: number;
+  readonly window: number;
+  readonly optimiseScore: boolean;
+  readonly maxAttempts: number;
+  readonly maxNodes: number;
+  readonly maxLength: number;
+  readonly maxSteps: number;
+  readonly weights: CellWeights;
+  readonly resetCellOnUpdate: boolean;
+  readonly countInFlight: boolean;
+}
+
+const LARGEST_WEIGHT = 1e6;
+const LARGEST_POWER = 16;
+const LARGEST_WINDOW = 65_536;
+const LARGEST_ATTEMPTS = 1_000;
+const LARGEST_NODES = 2 ** 31;
+const KNOWN_OPTIONS = new Set([
+  "root",
+  "stepsPerTrial",
+  "window",
+  "optimiseScore",
+  "maxAttempts",
+  "maxNodes",
+  "maxLength",
+  "maxSteps",
+]);
+const KNOWN_GO_EXPLORE_OPTIONS = new Set([...KNOWN_OPTIONS, "weights", "resetCellOnUpdate", "countInFlight"]);
+const KNOWN_WEIGHTS = new Set(["seen", "chosen", "actions", "chosenSinceNew", "scoreHigh"]);
+const KNOWN_ROOT = new Set(["cell", "checkpoint", "score", "landmarks"]);
+
+/** @throws SearchError `INVALID_ARGUMENT` naming the field. */
+export function resolveGoExplore(options: GoExploreOptions): ArchiveConfig {
+  checkKeys(options, KNOWN_GO_EXPLORE_OPTIONS, "");
+  return Object.freeze({
+    ...resolveShared(options),
+    weights: resolveWeights(options.weights),
+    resetCellOnUpdate: flag("resetCellOnUpdate", options.resetCellOnUpdate, DEFAULTS.resetCellOnUpdate),
+    countInFlight: flag("countInFlight", options.countInFlight, DEFAULTS.countInFlight),
+  });
+}
+
+/** @throws SearchError `INVALID_ARGUMENT` naming the field. */
+export function resolveRandomRollouts(options: RandomRolloutsOptions): ArchiveConfig {
+  checkKeys(options, KNOWN_OPTIONS, "");
+  return Object.freeze({
+    ...resolveShared(options),
+    weights: resolveWeights(undefined),
+    resetCellOnUpdate: false,
+    countInFlight: false,
+  });
+}
+
+type SharedConfig = Omit<ArchiveConfig, "weights" | "resetCellOnUpdate" | "countInFlight">;
+
+function resolveShared(options: ArchiveOptions): SharedConfig {
+  return {
+    root: resolveRoot(options.root),
+    stepsPerTrial: integer("stepsPerTrial", options.stepsPerTrial, DEFAULTS.stepsPerTrial, Number.MAX_SAFE_INTEGER),
+    window: integer("window", options.window, DEFAULTS.window, LARGEST_WINDOW),
+    optimiseScore: flag("optimiseScore", options.optimiseScore, DEFAULTS.optimiseScore),
+    maxAttempts: integer("maxAttempts", options.maxAttempts, DEFAULTS.maxAttempts, LARGEST_ATTEMPTS),
+    maxNodes: integer("maxNodes", options.maxNodes, DEFAULTS.maxNodes, LARGEST_NODES),
+    maxLength: integer("maxLength", options.maxLength, DEFAULTS.maxLength, Number.MAX_SAFE_INTEGER),
+    maxSteps: integer("maxSteps", options.maxSteps, DEFAULTS.maxSteps, Number.MAX_SAFE_INTEGER),
+  };
+}
+
+function resolveRoot(root: RootState): ArchiveConfig["root"] {
+  checkKeys(root, KNOWN_ROOT, "root.");
+  if (!isKey(root.cell))
+    throw invalidArgument("root.cell", root.cell, `a string of at most ${DEFAULTS.maxKeyLength} characters`);
+  const score = root.score ?? 0;
+  if (!Number.isFinite(score)) throw invalidArgument("root.score", score, "a finite number");
+  const checkpoint = root.checkpoint ?? null;
+  if (checkpoint !== null && !isKey(checkpoint)) throw invalidArgument("root.checkpoint", checkpoint, "a string");
+  const landmarks = sortedLandmarks(root.landmarks ?? {});
+  for (const [kind, key] of landmarks) {
+    if (!isKey(kind) || !isKey(key)) throw invalidArgument(`root.landmarks.${kind}`, key, "a string");
+  }
+  return Object.freeze({ cell: root.cell, checkpoint, score, landmarks });
+}
+
+function resolveWeights(weights: Partial<CellWeights> | undefined): CellWeights {
+  const given = weights ?? {};
+  checkKeys(given, KNOWN_WEIGHTS, "weights.");
+  const scoreHigh = given.scoreHigh ?? DEFAULTS.weights.scoreHigh;
+  checkNumber("weights.scoreHigh", scoreHigh, LARGEST_WEIGHT);
+  return Object.freeze({
+    seen: countWeight("seen", given.seen),
+    chosen: countWeight("chosen", given.chosen),
+    actions: countWeight("actions", given.actions),
+    chosenSinceNew: countWeight("chosenSinceNew", given.chosenSinceNew),
+    scoreHigh,
+  });
+}
+
+function countWeight(name: Exclude<keyof CellWeights, "scoreHigh">, given: CountWeight | undefined): CountWeight {
+  const resolved = given ?? DEFAULTS.weights[name];
+  if (typeof resolved !== "object" || resolved === null)
+    throw invalidArgument(`weights.${name}`, given, "{ weight, power }");
+  checkNumber(`weights.${name}.weight`, resolved.weight, LARGEST_WEIGHT);
+  checkNumber(`weights.${name}.power`, resolved.power, LARGEST_POWER);
+  return Object.freeze({ weight: resolved.weight, power: resolved.power });
+}
+
+function checkNumber(field: string, value: unknown, largest: number): void {
+  if (typeof value !== "number" || !(value >= 0 && value <= largest)) {
+    throw invalidArgument(field, value, `a number from 0 to ${largest}`);
+  }
+}
+
+function integer(field: string, given: number | undefined, otherwise: number, largest: number): number {
+  const value = given ?? otherwise;
+  if (!Number.isInteger(value) || value < 1 || value > largest) {
+    throw invalidArgument(field, value, `an integer from 1 to ${largest}`);
+  }
+  return value;
+}
+
+function flag(field: string, given: boolean | undefined, otherwise: boolean): boolean {
+  const value = given ?? otherwise;
+  if (typeof value !== "boolean") throw invalidArgument(field, value, "true or false");
+  return value;
+}
+
+function checkKeys(options: object, known: ReadonlySet<string>, prefix: string): void {
+  if (typeof options !== "object" || options === null) {
+    throw invalidArgument(prefix === "" ? "options" : prefix.slice(0, -1), options, "an object");
+  }
+  for (const key of Object.keys(options)) {
+    if (!known.has(key))
+      throw invalidArgument(`${prefix}${key}`, "present", `left out; known are ${[...known].join(", ")}`);
+  }
+}
+
+export function isKey(value: unknown): value is string {
+  return typeof value === "string" && value.length <= DEFAULTS.maxKeyLength;
+}
+
+/** In the order of UTF-16 code units, so that the order in which a guest wrote them changes nothing. */
+export function sortedLandmarks(landmarks: Readonly<Record<string, string>>): [kind: string, key: string][] {
+  return Object.entries(landmarks).sort(([left], [right]) => (left < right ? -1 : left > right ? 1 : 0));
+}

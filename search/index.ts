@@ -1,0 +1,32 @@
+export type {
+  Asked,
+  Changed,
+  Changes,
+  Forecast,
+  NodeView,
+  PathStep,
+  SearchAlgorithm,
+  SearchBlock,
+  SearchStatus,
+  Told,
+} from "./algorithm.js";
+export type { Standing } from "./archive.js";
+export { type ArchiveSearch, type ArchiveState, heldCheckpoints, type SerialisedArchive } from "./archive-search.js";
+export type { ArchiveConfig, ArchiveOptions, GoExploreOptions, RandomRolloutsOptions, RootState } from "./config.js";
+export { type CellWeights, type CountWeight, DEFAULTS, PAPER_ATARI } from "./defaults.js";
+export { checkSeed, type DrawName, drawInteger, drawSeed, drawUniform } from "./draws.js";
+export { SearchError, type SearchErrorCode, type SearchErrorOptions, type SearchFaultDomain } from "./errors.js";
+export { type ExportedCell, type ExportedNode, type ExportedTree, exportTree } from "./export-tree.js";
+export { goExplore } from "./go-explore.js";
+export { type ActionChoice, chooseAction } from "./policy.js";
+export { randomRollouts } from "./random-rollouts.js";
+export {
+  type ArchiveDelta,
+  ArchiveReplica,
+  archiveDelta,
+  type CandidateJudge,
+  type Judgement,
+  type Offer,
+} from "./replica.js";
+export type { Candidate, RolloutOutcome, RolloutTrial, StartPoint, Visit } from "./rollout.js";
+export { type ArchiveSummary, summarise } from "./summary.js";

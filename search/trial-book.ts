@@ -1,0 +1,171 @@
+import { SearchError } from "./errors.js";
+import type { RolloutOutcome } from "./rollout.js";
+
+/** A step as it was told, checked and copied, so that nobody can change it later. */
+export interface RecordedVisit {
+  readonly action: string;
+  readonly reward: number;
+  /** null: the environment has ended. */
+  readonly cell: string | null;
+  readonly score: number;
+  readonly checkpoint: string | null;
+  readonly landmarks: readonly (readonly [kind: string, key: string])[];
+}
+
+/** `lost`: nothing is known and the trial is not tried again. */
+export type RecordedOutcome =
+  | { readonly kind: "value"; readonly visits: readonly RecordedVisit[] }
+  | { readonly kind: Exclude<RolloutOutcome["kind"], "value" | "infrastructure-failure"> | "lost" };
+
+/**
+ * | from    | to      | when |
+ * |---------|---------|------|
+ * | –       | running | first asked |
+ * | running | waiting | infrastructure failure, attempts left |
+ * | running | settled | value or rejection; infrastructure failure without attempts left, or after the end of asking |
+ * | waiting | running | asked again, with the next attempt |
+ * | waiting | settled | end of asking |
+ * | settled | –       | merged, when it is its turn |
+ */
+export type TrialPhase = "running" | "waiting" | "settled";
+
+export interface TrialRecord {
+  readonly id: number;
+  readonly node: number;
+  readonly cell: number;
+  readonly steps: number;
+  readonly version: number;
+  attempt: number;
+  phase: TrialPhase;
+  /** Set when settled. */
+  outcome: RecordedOutcome | null;
+}
+
+const TRANSITIONS: Readonly<Record<TrialPhase, readonly TrialPhase[]>> = {
+  running: ["waiting", "settled"],
+  waiting: ["running", "settled"],
+  settled: [],
+};
+
+export interface TrialBookData {
+  readonly merged: number;
+  readonly closed: boolean;
+  readonly open: readonly TrialRecord[];
+}
+
+/**
+ * The trials that were asked and are not merged. They are numbered as they are asked and merged in that order, whatever the
+ * order in which their outcomes arrive.
+ */
+export class TrialBook {
+  /** Trials merged: those with smaller ids. */
+  merged: number;
+  /** No trial is added any more, nor tried again. */
+  closed: boolean;
+  readonly #open: TrialRecord[];
+
+  constructor(data: TrialBookData = { merged: 0, closed: false, open: [] }) {
+    this.merged = data.merged;
+    this.closed = data.closed;
+    this.#open = data.open.map((record) => ({ ...record }));
+  }
+
+  get asked(): number {
+    return this.merged + this.#open.length;
+  }
+
+  /** In the order of their ids. */
+  get open(): readonly TrialRecord[] {
+    return this.#open;
+  }
+
+  /** The next to be merged. */
+  get head(): TrialRecord | undefined {
+    return this.#open[0];
+  }
+
+  count(phase: TrialPhase): number {
+    return this.#open.filter((record) => record.phase === phase).length;
+  }
+
+  add(start: Pick<TrialRecord, "node" | "cell" | "steps" | "version">): TrialRecord {
+    const record: TrialRecord = { id: this.asked, ...start, attempt: 0, phase: "running", outcome: null };
+    this.#open.push(record);
+    return record;
+  }
+
+  /**
+   * The record that an outcome of this attempt settles, or null if the attempt is over.
+   *
+   * @throws SearchError `UNKNOWN_TRIAL`
+   */
+  find(id: number, attempt: number): TrialRecord | null {
+    if (!Number.isInteger(id) || id < 0 || id >= this.asked)
+      throw unknownTrial(id, attempt, "that trial was never asked");
+    if (!Number.isInteger(attempt) || attempt < 0) throw unknownTrial(id, attempt, "attempts count from 0");
+    const record = this.#open[id - this.merged];
+    if (record === undefined) return null;
+    if (attempt > record.attempt) throw unknownTrial(id, attempt, `its last attempt is ${record.attempt}`);
+    return attempt === record.attempt && record.phase === "running" ? record : null;
+  }
+
+  settle(record: TrialRecord, outcome: RecordedOutcome): void {
+    move(record, "settled");
+    record.outcome = outcome;
+  }
+
+  /** After an infrastructure failure. Returns whether the trial will be given again. */
+  fail(record: TrialRecord, maxAttempts: number): boolean {
+    if (this.closed || record.attempt + 1 >= maxAttempts) {
+      this.settle(record, { kind: "lost" });
+      return false;
+    }
+    move(record, "waiting");
+    return true;
+  }
+
+  /** The first trial that waits to be given again, now running. */
+  retry(): TrialRecord | undefined {
+    const record = this.#open.find(({ phase }) => phase === "waiting");
+    if (record === undefined) return undefined;
+    move(record, "running");
+    record.attempt += 1;
+    return record;
+  }
+
+  close(): void {
+    this.closed = true;
+    for (const record of this.#open) {
+      if (record.phase === "waiting") this.settle(record, { kind: "lost" });
+    }
+  }
+
+  /** Takes the head away, which must be settled. */
+  takeHead(): { readonly record: TrialRecord; readonly outcome: RecordedOutcome } {
+    const record = this.#open.shift();
+    if (record === undefined || record.outcome === null) throw new Error("Only a settled trial can be merged");
+    this.merged += 1;
+    return { record, outcome: record.outcome };
+  }
+
+  toData(): TrialBookData {
+    const open = this.#open.map(({ id, node, cell, steps, version, attempt, phase, outcome }) => {
+      return { id, node, cell, steps, version, attempt, phase, outcome };
+    });
+    return { merged: this.merged, closed: this.closed, open };
+  }
+}
+
+function move(record: TrialRecord, to: TrialPhase): void {
+  if (!TRANSITIONS[record.phase].includes(to))
+    throw new Error(`Trial ${record.id} can not go from ${record.phase} to ${to}`);
+  record.phase = to;
+}
+
+function unknownTrial(id: number, attempt: number, why: string): SearchError {
+  return new SearchError(`Trial ${id}, attempt ${attempt}, is unknown: ${why}`, {
+    code: "UNKNOWN_TRIAL",
+    faultDomain: "bug",
+    remedy: "Tell the outcomes of trials that this state has asked for; after a restart, restore the state that asked.",
+  });
+}
