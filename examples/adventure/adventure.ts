@@ -1,0 +1,173 @@
+/**
+ * Colossal Cave Adventure, the unmodified `adventure` program of Debian's bsdgames, as an environment. Its state lives in
+ * the memory of one process and nowhere else: only a fork of the machine takes a player back to where he was.
+ */
+
+import { defineEnvironment } from "../../index.js";
+import { actionsFor } from "./actions.js";
+import { GameError } from "./errors.js";
+import { type AdventureObservation, firstObservation, observe } from "./observation.js";
+import { asksYesOrNo, normalise } from "./text.js";
+
+type Context = Parameters<ReturnType<typeof defineEnvironment<AdventureObservation>>["step"]>[0];
+type Terminal = ReturnType<Context["sandbox"]["pty"]>;
+
+const PROGRAM = "/usr/games/adventure";
+const TERMINAL = "game";
+const NOTES = "/var/tmp/coppice-adventure";
+const OPENING = `${NOTES}/opening`;
+
+/** The game's clock starts here, seeds apart: 2001-09-09, an ordinary day long after the game's own epoch of 1977. */
+const EPOCH_SECONDS = 1_000_000_000;
+/** Keeps the clock below 2038, where programs of that age stop counting. */
+const SEEDS = 1_000_000_000;
+/** The second may tick while the program starts; this many ticks in a row are not bad luck any more. */
+const MAX_STARTS = 10;
+/** The game asks at most two questions in a row (a hint, its price). */
+const MAX_QUESTIONS = 4;
+/** The game reads 20 letters of a word and two words. */
+const MAX_COMMAND = 64;
+
+/** The second that the guest's clock shows when the game starts: all that the game's dice depend on. */
+export function startSecond(seed: number): number {
+  return EPOCH_SECONDS + (((Math.trunc(seed) % SEEDS) + SEEDS) % SEEDS);
+}
+
+interface Answer {
+  readonly text: string;
+  readonly over: boolean;
+}
+
+/** Sends lines, one by one as a typist would ahead of the program, and waits until the game wants the next. */
+async function say(terminal: Terminal, lines: readonly string[], signal: AbortSignal): Promise<Answer> {
+  const typed = lines.map((line) => `${line}\n`).join("");
+  const output = await terminal.send(typed).untilInput({ signal });
+  const over = output.exit !== null || output.reason === "exit";
+  if (!over && output.reason !== "input") {
+    throw new GameError(`The game did not ask for a command after '${lines.join("', '")}' (${output.reason}).`, {
+      code: "GAME_STUCK",
+      remedy: "Raise the environment's stepTimeoutMs if the machine is very slow.",
+    });
+  }
+  return { text: normalise(output.text, lines), over };
+}
+
+async function run(context: Context, argv: readonly string[]): Promise<string> {
+  const { stdout, stderr, exitCode } = await context.sandbox.exec(argv, { signal: context.signal });
+  if (exitCode === 0) return stdout.trim();
+  throw new GameError(`'${argv.join(" ")}' failed in the guest: ${stderr.trim() || `exit code ${exitCode}`}.`, {
+    code: "GAME_SETUP_FAILED",
+    remedy: "Check that the image has what the environment needs.",
+  });
+}
+
+/** Starts the game in exactly the second `second`: the program seeds its dice with the clock when it starts. */
+async function startIn(second: number, context: Context): Promise<Terminal> {
+  const { sandbox, signal } = context;
+  for (let start = 1; start <= MAX_STARTS; start += 1) {
+    await run(context, ["date", "-u", "-s", `@${second}`]);
+    const terminal = await sandbox.openPty([PROGRAM], { name: TERMINAL, columns: 80, rows: 24, signal });
+    const welcome = await say(terminal, [], signal);
+    if (welcome.over || !welcome.text.startsWith("Welcome to Adventure")) {
+      throw new GameError(`The game did not start: ${JSON.stringify(welcome.text.slice(0, 200))}.`, {
+        code: "GAME_SETUP_FAILED",
+        remedy: "Check that the image's bsdgames package has the program adventure.",
+      });
+    }
+    if ((await run(context, ["date", "-u", "+%s"])) === String(second)) return terminal;
+    await terminal.close({ signal });
+  }
+  throw new GameError(`The game did not start within one second, ${MAX_STARTS} times in a row.`, {
+    code: "GAME_SETUP_FAILED",
+    remedy: "The machine is too slow or too busy: stop other programs and try again.",
+  });
+}
+
+/** A line that the game reads as one command, or an error that says why it cannot be. */
+function commandFrom(action: string): string {
+  const command = action.trim();
+  if (command !== "" && command.length <= MAX_COMMAND && /^[\x20-\x7e]+$/.test(command)) return command;
+  throw new GameError(`${JSON.stringify(action.slice(0, 80))} is not a command.`, {
+    code: "GAME_COMMAND_INVALID",
+    remedy: `Give one line of 1 to ${MAX_COMMAND} printable ASCII characters.`,
+  });
+}
+
+/**
+ * Answers what insists on yes or no with no: hints cost points, quitting ends the game, and a dead player stays dead,
+ * because going back to an earlier checkpoint is cheaper than ten points for reincarnation.
+ */
+async function declineQuestions(terminal: Terminal, reply: Answer, signal: AbortSignal): Promise<Answer> {
+  let { text, over } = reply;
+  for (let asked = 0; !over && asksYesOrNo(text); asked += 1) {
+    if (asked === MAX_QUESTIONS) {
+      throw new GameError(`The game asked ${MAX_QUESTIONS + 1} questions in a row: ${JSON.stringify(text.slice(-200))}.`, {
+        code: "GAME_STUCK",
+        remedy: "This is not the game that the environment knows; check the image.",
+      });
+    }
+    const answer = await say(terminal, ["no"], signal);
+    // "OK" only says that the no was understood; left in, it would read as the answer to the command.
+    text = `${text}\n\n${answer.text.replace(/^OK(?:\n+|$)/, "")}`.trim();
+    over = answer.over;
+  }
+  return { text, over };
+}
+
+/** Either form: asked for in the middle of a game, or told at its end. */
+function scoreIn(text: string): number {
+  const found = /you would score (-?\d+) out of a|You scored (-?\d+) out of a/.exec(text.replace(/\s+/g, " "));
+  const points = found?.[1] ?? found?.[2];
+  if (points !== undefined) return Number(points);
+  throw new GameError(`The game did not say a score: ${JSON.stringify(text.slice(0, 200))}.`, {
+    code: "GAME_SCORE_UNREADABLE",
+    remedy: "This is not the game that the environment knows; check the image.",
+  });
+}
+
+/** The situation in a player's words: place, things carried, light, what was achieved. */
+export function cellOf(observation: AdventureObservation): string {
+  if (observation.over) return "over";
+  const { room, carrying, light, achieved } = observation;
+  return [room, carrying.join(" ") || "nothing", light, achieved.join(", ") || "nothing yet"].join(" | ");
+}
+
+export const adventure = defineEnvironment<AdventureObservation>({
+  name: "adventure",
+  image: { debian: { packages: ["bsdgames"] } },
+
+  warmUp: async ({ sandbox, signal, seed }) => {
+    const terminal = await startIn(startSecond(seed), { sandbox, signal });
+    const opening = await say(terminal, ["no"], signal);
+    await sandbox.files.mkdir(NOTES, { signal });
+    await sandbox.files.write(OPENING, opening.text, { signal });
+  },
+
+  // Looking would be a turn of the game, so the first words were written down.
+  reset: async ({ sandbox, signal }) => {
+    const opening = new TextDecoder().decode(await sandbox.files.read(OPENING, { signal }));
+    return firstObservation(normalise(opening));
+  },
+
+  step: async ({ sandbox, signal }, action, previous) => {
+    const command = commandFrom(action);
+    if (previous.over) return { observation: previous, reward: 0, terminated: true, truncated: false };
+    const terminal = sandbox.pty(TERMINAL);
+    const first = await say(terminal, [command], signal);
+    const { text, over } = await declineQuestions(terminal, first, signal);
+    const observation = observe(previous, { command, text, over });
+    // Points are told only when asked for: see score.
+    return { observation, reward: 0, terminated: over, truncated: false };
+  },
+
+  actions: actionsFor,
+  cell: cellOf,
+  landmarks: ({ room }) => ({ room }),
+
+  score: async ({ sandbox, signal }, observation) => {
+    if (observation.over) return scoreIn(observation.text);
+    // The game asks whether to quit then; the "no" is typed ahead, which saves a round trip.
+    const { text } = await say(sandbox.pty(TERMINAL), ["score", "no"], signal);
+    return scoreIn(text);
+  },
+});
