@@ -31,7 +31,7 @@ export interface SearchAlgorithm<Config, State, Trial, Outcome> {
   best(state: State): NodeView;
   /** From the root's child to the node. A new array at each call. */
   path(state: State, node: number): readonly PathStep[];
-  /** Which nodes trials will start from next, most likely first. */
+  /** Where the next `count` trials will start if nothing more is told, soonest first. Never more than `count` nodes. */
   forecast(state: State, count: number): readonly Forecast[];
   /** A value that JSON and MessagePack carry exactly. */
   serialise(state: State): unknown;
@@ -99,7 +99,7 @@ export interface PathStep {
 export interface Forecast {
   readonly node: number;
   readonly checkpoint: string | null;
-  /** Expected share of the next trials, above 0 and at most 1. */
+  /** Share of the trials that were looked ahead, above 0 and at most 1; the weights of a forecast add up to 1. */
   readonly weight: number;
 }
 

@@ -10,16 +10,16 @@ import type {
   SearchStatus,
   Told,
 } from "./algorithm.js";
-import { Archive, type ArchiveData, createArchive } from "./archive.js";
+import { Archive, type ArchiveData, createArchive, ROOT_NODE } from "./archive.js";
+import { checkSerialised, FORMAT } from "./check-data.js";
 import type { ArchiveConfig } from "./config.js";
 import { checkSeed, drawSeed } from "./draws.js";
-import { invalidArgument, invalidOutcome, SearchError } from "./errors.js";
+import { invalidArgument, invalidOutcome } from "./errors.js";
+import { forecastStarts } from "./forecast.js";
 import { mergeOutcome } from "./merge.js";
 import { checkpointsOf, recordVisits } from "./record-outcome.js";
 import type { RolloutOutcome, RolloutTrial } from "./rollout.js";
 import { TrialBook, type TrialBookData, type TrialRecord } from "./trial-book.js";
-
-const FORMAT = 1;
 
 /** What tells one search over an archive from another. */
 export interface ArchiveStrategy {
@@ -27,8 +27,12 @@ export interface ArchiveStrategy {
   /** Whether a state is kept only where its checkpoint is: what nobody can start from is then no node. */
   readonly needsCheckpoint: boolean;
   /** Where the trial starts, or null if there is nothing to start from. Changes nothing. */
-  choose(state: ArchiveState, trial: number): { readonly cell: number; readonly node: number } | null;
-  forecast(state: ArchiveState, count: number): readonly Forecast[];
+  choose(state: ArchiveState, trial: number): Start | null;
+}
+
+export interface Start {
+  readonly cell: number;
+  readonly node: number;
 }
 
 /** Opaque: use the functions of the search that made it, and those of this folder that take it. */
@@ -39,6 +43,8 @@ export interface ArchiveState {
   readonly seed: number;
   readonly archive: Archive;
   readonly book: TrialBook;
+  /** Checkpoints that the search needs, the root's apart. */
+  readonly held: Set<string>;
   /** Steps of all trials that are asked and not merged. */
   plannedSteps: number;
 }
@@ -100,8 +106,7 @@ class ArchiveSearchImpl<Options> implements ArchiveSearch<Options> {
     const changes = noChanges();
     const record = state.book.find(trial, attempt);
     if (record === null) {
-      const held = new Set(heldCheckpoints(state));
-      changes.released.push(...new Set(checkpointsOf(outcome).filter((checkpoint) => !held.has(checkpoint))));
+      changes.released.push(...new Set(checkpointsOf(outcome).filter((checkpoint) => !isHeld(state, checkpoint))));
       return { state, changes, verdict: "ignored" };
     }
     if (settle(state, record, outcome) === "waiting") return { state, changes, verdict: "retry" };
@@ -148,14 +153,15 @@ class ArchiveSearchImpl<Options> implements ArchiveSearch<Options> {
 
   forecast(state: ArchiveState, count: number): readonly Forecast[] {
     if (!Number.isInteger(count) || count < 0) throw invalidArgument("count", count, "an integer of at least 0");
-    return state.book.closed ? [] : this.#strategy.forecast(state, count);
+    const mayAsk = this.#cap(state) === null;
+    return forecastStarts(state, count, (trial) => (mayAsk ? this.#strategy.choose(state, trial) : null));
   }
 
   serialise(state: ArchiveState): SerialisedArchive {
     return {
       format: FORMAT,
       algorithm: state.algorithm,
-      config: state.config,
+      config: structuredClone(state.config),
       seed: state.seed,
       archive: state.archive.toData(),
       book: state.book.toData(),
@@ -170,7 +176,8 @@ class ArchiveSearchImpl<Options> implements ArchiveSearch<Options> {
   #state(config: ArchiveConfig, seed: number, archive: Archive, book: TrialBook): ArchiveState {
     const plannedSteps = book.open.reduce((sum, { steps }) => sum + steps, 0);
     const { name: algorithm, needsCheckpoint } = this.#strategy;
-    return { algorithm, config, needsCheckpoint, seed, archive, book, plannedSteps };
+    const held = new Set(neededCheckpoints(archive, book));
+    return { algorithm, config, needsCheckpoint, seed, archive, book, held, plannedSteps };
   }
 
   #issue(state: ArchiveState, changes: MutableChanges): TrialRecord | null {
@@ -206,6 +213,7 @@ class ArchiveSearchImpl<Options> implements ArchiveSearch<Options> {
       changes.merged.push(record.id);
       const merged = mergeOutcome(state, record, outcome);
       changes.accepted.push(...merged.accepted);
+      for (const checkpoint of merged.released) state.held.delete(checkpoint);
       changes.released.push(...merged.released);
     }
   }
@@ -226,17 +234,24 @@ class ArchiveSearchImpl<Options> implements ArchiveSearch<Options> {
 
 /** Checkpoints that the search needs, the root's apart: to find those that nobody needs after a crash. In no order. */
 export function heldCheckpoints(state: ArchiveState): string[] {
-  const { archive, book } = state;
-  const held: string[] = [];
-  for (let node = 1; node < archive.nodeCount; node += 1) {
+  return [...state.held];
+}
+
+function neededCheckpoints(archive: Archive, book: TrialBook): string[] {
+  const needed: string[] = [];
+  for (let node = ROOT_NODE + 1; node < archive.nodeCount; node += 1) {
     const checkpoint = archive.checkpoint(node);
-    if (checkpoint !== null) held.push(checkpoint);
+    if (checkpoint !== null) needed.push(checkpoint);
   }
   for (const { outcome } of book.open) {
     if (outcome?.kind !== "value") continue;
-    for (const { checkpoint } of outcome.visits) if (checkpoint !== null) held.push(checkpoint);
+    for (const { checkpoint } of outcome.visits) if (checkpoint !== null) needed.push(checkpoint);
   }
-  return held;
+  return needed;
+}
+
+function isHeld({ config, held }: ArchiveState, checkpoint: string): boolean {
+  return checkpoint === config.root.checkpoint || held.has(checkpoint);
 }
 
 function settle(state: ArchiveState, record: TrialRecord, outcome: RolloutOutcome): "waiting" | "settled" {
@@ -248,13 +263,13 @@ function settle(state: ArchiveState, record: TrialRecord, outcome: RolloutOutcom
       book.settle(record, { kind: "rejected" });
       return "settled";
     case "value": {
-      const held = new Set(heldCheckpoints(state));
-      const limits = {
+      const visits = recordVisits(outcome.visits, {
         steps: record.steps,
         reward: archive.nodes.reward.get(record.node),
-        isHeld: (checkpoint: string) => checkpoint === config.root.checkpoint || held.has(checkpoint),
-      };
-      book.settle(record, { kind: "value", visits: recordVisits(outcome.visits, limits) });
+        isHeld: (checkpoint) => isHeld(state, checkpoint),
+      });
+      for (const { checkpoint } of visits) if (checkpoint !== null) state.held.add(checkpoint);
+      book.settle(record, { kind: "value", visits });
       return "settled";
     }
     default:
@@ -285,22 +300,4 @@ function stepsLeft(state: ArchiveState): number {
 
 function noChanges(): MutableChanges {
   return { merged: [], accepted: [], released: [] } satisfies Changes;
-}
-
-function checkSerialised(serialised: unknown, name: string): SerialisedArchive {
-  const data = serialised as Partial<SerialisedArchive> | null;
-  const wrong = (what: string, cause?: unknown): SearchError =>
-    new SearchError(`The serialised state ${what}`, {
-      code: "INCOMPATIBLE_STATE",
-      faultDomain: "user",
-      remedy: `Give what serialise() of ${name} returned, unchanged; a state of another version has to be made anew.`,
-      cause,
-    });
-  if (typeof data !== "object" || data === null) throw wrong("is not an object");
-  if (data.format !== FORMAT) throw wrong(`has format ${String(data.format)}, this version reads ${FORMAT}`);
-  if (data.algorithm !== name) throw wrong(`is of another search than ${name}`);
-  if (data.config === undefined || data.archive === undefined || data.book === undefined)
-    throw wrong("is not complete");
-  checkSeed(data.seed);
-  return data as SerialisedArchive;
 }

@@ -14,7 +14,7 @@ export const ROOT_NODE = 0;
 export const NO_NODE = -1;
 const NO_TRIAL = -1;
 
-const CELL_FIELDS = [
+export const CELL_FIELDS = [
   /** The node that represents the cell; `NO_NODE` where it was seen and nothing was kept. */
   "node",
   "seen",
@@ -27,7 +27,7 @@ const CELL_FIELDS = [
   "foundTrial",
   "foundStep",
 ] as const;
-const NODE_FIELDS = [
+export const NODE_FIELDS = [
   "parent",
   "cell",
   "score",

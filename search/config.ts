@@ -127,7 +127,7 @@ function resolveRoot(root: RootState): ArchiveConfig["root"] {
   if (!Number.isFinite(score)) throw invalidArgument("root.score", score, "a finite number");
   const checkpoint = root.checkpoint ?? null;
   if (checkpoint !== null && !isKey(checkpoint)) throw invalidArgument("root.checkpoint", checkpoint, "a string");
-  const landmarks = sortedLandmarks(root.landmarks ?? {});
+  const landmarks = Object.freeze(sortedLandmarks(root.landmarks ?? {}));
   for (const [kind, key] of landmarks) {
     if (!isKey(kind) || !isKey(key)) throw invalidArgument(`root.landmarks.${kind}`, key, "a string");
   }

@@ -1,7 +1,6 @@
 import { type ArchiveSearch, createArchiveSearch } from "./archive-search.js";
 import { type GoExploreOptions, resolveGoExplore } from "./config.js";
 import { drawUniform } from "./draws.js";
-import { forecastByWeight } from "./forecast.js";
 
 /**
  * Go-Explore, phase 1: an archive with one state a cell; each trial starts from a cell chosen by weight, walks on at random,
@@ -18,7 +17,6 @@ export const goExplore: ArchiveSearch<GoExploreOptions> = createArchiveSearch(
       const cell = archive.choose(drawUniform(seed, "choose", trial));
       return cell < 0 ? null : { cell, node: archive.cells.node.get(cell) };
     },
-    forecast: ({ archive }, count) => forecastByWeight(archive, count),
   },
   resolveGoExplore,
 );

@@ -11,8 +11,6 @@ export const randomRollouts: ArchiveSearch<RandomRolloutsOptions> = createArchiv
     name: "random-rollouts",
     needsCheckpoint: false,
     choose: () => ({ cell: ROOT_CELL, node: ROOT_NODE }),
-    forecast: ({ archive }, count) =>
-      count === 0 ? [] : [{ node: ROOT_NODE, checkpoint: archive.checkpoint(ROOT_NODE), weight: 1 }],
   },
   resolveRandomRollouts,
 );

@@ -67,7 +67,7 @@ export class TrialBook {
   constructor(data: TrialBookData = { merged: 0, closed: false, open: [] }) {
     this.merged = data.merged;
     this.closed = data.closed;
-    this.#open = data.open.map((record) => ({ ...record }));
+    this.#open = structuredClone([...data.open]);
   }
 
   get asked(): number {
@@ -149,10 +149,7 @@ export class TrialBook {
   }
 
   toData(): TrialBookData {
-    const open = this.#open.map(({ id, node, cell, steps, version, attempt, phase, outcome }) => {
-      return { id, node, cell, steps, version, attempt, phase, outcome };
-    });
-    return { merged: this.merged, closed: this.closed, open };
+    return { merged: this.merged, closed: this.closed, open: structuredClone(this.#open) };
   }
 }
 
