@@ -188,6 +188,67 @@ export interface HostStats {
   readonly counters: Readonly<Record<"forks" | "parks" | "boots" | "closes" | "discarded", number>>;
 }
 
+/** Each option's default and reason: `DEFAULTS.pool` in `sandbox-pool/defaults.ts`. */
+export interface WarmPoolOptions {
+  /** Children that wait at once, over all checkpoints. 0 forks nothing ahead. */
+  readonly maxReady?: number;
+  readonly maxReadyPerCheckpoint?: number;
+  /** Sandboxes alive through this pool at once; who comes later waits, up to the call's deadline. */
+  readonly maxLive?: number;
+  /** Nothing is forked ahead while the host has less available memory. */
+  readonly minAvailableBytes?: number;
+  /** How long one reading of the host's memory is believed. */
+  readonly memoryReadingMs?: number;
+  readonly demandHalfLifeMs?: number;
+  /** Demand for which one child is kept waiting. */
+  readonly demandPerChild?: number;
+  /** A refill starts when fewer than this part of the target waits. */
+  readonly lowWatermark?: number;
+  /** Waiting children above this many times the target are closed. */
+  readonly highWatermark?: number;
+  /** Nothing is forked ahead while more calls than this are in flight on the connection. */
+  readonly maxInFlight?: number;
+  /** Children forked ahead by one call. */
+  readonly refillBatch?: number;
+  /** How often decay is looked at. */
+  readonly tickMs?: number;
+  readonly failureBackoffMs?: number;
+  /** Durations kept for statistics. */
+  readonly latencySamples?: number;
+}
+
+export interface PoolStats {
+  /** Forks that were served by a waiting child, and those that were not. */
+  readonly hits: number;
+  readonly misses: number;
+  /** Waiting children that failed when they were handed out. */
+  readonly discards: number;
+  readonly forkedAhead: number;
+  /** Waiting children that were closed because nobody was expected to want them, or to make room. */
+  readonly evicted: number;
+  /** Late and double releases: they did nothing. */
+  readonly staleReleases: number;
+  /** Forks and closes that failed. */
+  readonly failures: number;
+  /** Children that exist or are being made: ready, preparing, leased, and those on their way in or out. */
+  readonly live: number;
+  readonly ready: number;
+  readonly preparing: number;
+  readonly leased: number;
+  /** Forks that wait for room. */
+  readonly waiting: number;
+  /** The last durations from the call of fork to the sandbox, in no particular order. */
+  readonly warmMicroseconds: readonly number[];
+  readonly coldMicroseconds: readonly number[];
+}
+
+/** Children forked ahead by this client, so that `checkpoint.fork()` need not wait for one to be made. */
+export interface Pool {
+  /** How many forks of the checkpoint will soon be asked for; replaces the last forecast, and fades by itself. */
+  forecast(checkpointId: string, weight: number): void;
+  stats(): PoolStats;
+}
+
 /** What another process or thread needs to join this client's session. Holds a secret: keep it out of logs. */
 export interface HostAddress {
   readonly kind: "kvm" | "carrier";
@@ -211,12 +272,57 @@ export interface Host extends AsyncDisposable {
     /** A handle on a checkpoint of this session that was made through another connection. */
     get(id: string, dirtyPages?: number): Checkpoint;
   };
+  readonly sandboxes: {
+    /**
+     * A handle on a running sandbox of this session that was forked through another connection. Use it from one thread at
+     * a time; the handle that it was forked with learns nothing of a park or close here.
+     */
+    get(id: string): Sandbox;
+  };
+  readonly pool: Pool;
   stats(options?: CallOptions): Promise<HostStats>;
   /** Private guest memory of one sandbox or checkpoint, and everything that its process adds to the host, in bytes. */
   memoryUsage(
-    id: string,
+    of: { readonly sandbox: string } | { readonly checkpoint: string },
     options?: CallOptions,
   ): Promise<{ readonly privateBytes: number; readonly totalBytes: number }>;
-  /** Ends the session: whatever it still owns is closed. */
-  close(): Promise<void>;
+  /**
+   * Ends this connection. When it is the last of its session, whatever the session still owns is closed.
+   */
+  close(options?: HostCloseOptions): Promise<void>;
+}
+
+export interface HostCloseOptions {
+  /**
+   * End the host process too, where this client's machine runs it and no other session uses it. Default false: a carrier
+   * that nobody uses ends by itself after a while, and until then the next start is quick.
+   */
+  readonly stopHostIfUnused?: boolean;
+}
+
+/** Builds image files, and finds them in its cache. */
+export type ImageBuilder = (
+  spec: ImageSpec,
+  options: CallOptions & { readonly onProgress?: (message: string) => void },
+) => Promise<{
+  readonly id: string;
+  readonly path: string;
+}>;
+
+export interface ConnectOptions {
+  /**
+   * `auto`: the host named by `COPPICE_HOST`, else a local daemon where KVM can run Linux guests, else a carrier. `kvm`,
+   * `carrier`: this one or an error. `coppice://host:port`: a running daemon. Default `auto`.
+   */
+  readonly kind?: "auto" | "kvm" | "carrier" | `coppice://${string}`;
+  /** For `coppice://…`. Default: `COPPICE_TOKEN`. */
+  readonly token?: string;
+  /** Joins the session of another connection; `kind` and `token` must be absent. */
+  readonly join?: HostAddress;
+  readonly signal?: AbortSignal;
+  /** What is being done, for people: finding, building, starting a host may take minutes the first time. */
+  readonly onProgress?: (message: string) => void;
+  readonly pool?: WarmPoolOptions;
+  /** Replaces the image builder, for images that are made elsewhere. */
+  readonly imageBuilder?: ImageBuilder;
 }

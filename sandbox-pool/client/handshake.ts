@@ -1,0 +1,130 @@
+/** From an endpoint to a connection: connects the socket, says hello, checks the welcome. */
+
+import { connect as connectSocket, type Socket } from "node:net";
+
+import type { HostAddress } from "../api.js";
+import { DEFAULTS } from "../defaults.js";
+import { CoppiceError } from "../errors.js";
+import { decode, encode, violation } from "./codec.js";
+import { type Connection, createConnection, hostLost } from "./connection.js";
+import { FrameReader, frame } from "./frames.js";
+import { CLIENT_PROTOCOL, expectMessage, failureToError, greetingSchema, type Welcome } from "./messages.js";
+
+export type Endpoint = HostAddress["endpoint"];
+
+export interface DialOptions {
+  readonly endpoint: Endpoint;
+  /** Required on TCP. */
+  readonly token?: string | undefined;
+  /** Session to join. Default: a new one. */
+  readonly session?: string | undefined;
+  readonly signal?: AbortSignal | undefined;
+  /** Default: `DEFAULTS.connection.connectTimeoutMs`. */
+  readonly timeoutMs?: number | undefined;
+}
+
+const NANOSECONDS_PER_MS = 1_000_000n;
+
+/** Throws `HOST_UNREACHABLE`, `PROTOCOL_MISMATCH`, `ABORTED`, or what the daemon refuses with. */
+export async function dial(options: DialOptions): Promise<Connection> {
+  const where = describeEndpoint(options.endpoint);
+  if (options.signal?.aborted === true) {
+    throw dialError(undefined, where, options.signal);
+  }
+  const socket =
+    "unix" in options.endpoint
+      ? connectSocket(options.endpoint.unix)
+      : connectSocket({ host: options.endpoint.host, port: options.endpoint.port });
+  socket.setNoDelay(true);
+  socket.setKeepAlive(true, DEFAULTS.connection.keepAliveMs);
+  const reader = new FrameReader();
+  try {
+    const welcome = await greet(socket, reader, options);
+    return createConnection(socket, reader, welcome);
+  } catch (error) {
+    socket.destroy();
+    throw dialError(error, where, options.signal);
+  }
+}
+
+export function describeEndpoint(endpoint: Endpoint): string {
+  return "unix" in endpoint ? endpoint.unix : `${endpoint.host}:${endpoint.port}`;
+}
+
+function greet(socket: Socket, reader: FrameReader, options: DialOptions): Promise<Welcome> {
+  const timeoutMs = options.timeoutMs ?? DEFAULTS.connection.connectTimeoutMs;
+  return new Promise<Welcome>((resolve, reject) => {
+    const timer = setTimeout(() => finish(() => reject(new Error(`No answer within ${timeoutMs} ms`))), timeoutMs);
+    const onAbort = (): void => finish(() => reject(options.signal?.reason));
+    const onError = (error: Error): void => finish(() => reject(error));
+    const onClose = (): void => finish(() => reject(new Error("Connection was closed before the greeting")));
+    const onData = (bytes: Buffer): void => {
+      try {
+        reader.push(bytes);
+        const payload = reader.next();
+        if (payload !== undefined) {
+          const welcome = readGreeting(payload);
+          finish(() => resolve(welcome));
+        }
+      } catch (error) {
+        finish(() => reject(error));
+      }
+    };
+    const finish = (settle: () => void): void => {
+      clearTimeout(timer);
+      options.signal?.removeEventListener("abort", onAbort);
+      socket.off("error", onError).off("close", onClose).off("data", onData);
+      // Nothing may arrive while nobody listens; the connection's own listener starts the flow again.
+      socket.pause();
+      settle();
+    };
+    options.signal?.addEventListener("abort", onAbort, { once: true });
+    socket.on("error", onError).on("close", onClose).on("data", onData);
+    socket.write(frame(encode(hello(options))));
+  });
+}
+
+function hello(options: DialOptions): object {
+  return {
+    protocol: CLIENT_PROTOCOL,
+    client: `coppice-node/${process.versions.node}`,
+    token: options.token,
+    session: options.session,
+    realtimeNs: BigInt(Date.now()) * NANOSECONDS_PER_MS,
+  };
+}
+
+function readGreeting(payload: Buffer): Welcome {
+  const greeting = expectMessage(greetingSchema, decode(payload), "hello");
+  if ("refused" in greeting) {
+    throw failureToError(greeting.refused);
+  }
+  if (greeting.welcome.protocol !== CLIENT_PROTOCOL) {
+    throw new CoppiceError(
+      `Host speaks protocol ${greeting.welcome.protocol} (release ${greeting.welcome.version}), this client ${CLIENT_PROTOCOL}`,
+      {
+        code: "PROTOCOL_MISMATCH",
+        faultDomain: "user",
+        remedy: "Use the same release of client and host: `coppice host stop`, then start it again.",
+      },
+    );
+  }
+  return greeting.welcome;
+}
+
+function dialError(error: unknown, where: string, signal: AbortSignal | undefined): CoppiceError {
+  if (error instanceof CoppiceError) {
+    return error;
+  }
+  if (signal?.aborted === true) {
+    return new CoppiceError("Connecting was aborted", { code: "ABORTED", faultDomain: "user", cause: signal.reason });
+  }
+  const reason = error instanceof Error ? error.message : String(error);
+  return new CoppiceError(`Host at ${where} can't be reached: ${reason}`, {
+    code: "HOST_UNREACHABLE",
+    faultDomain: "host",
+    retryable: true,
+    remedy: "Check the address, and that the host runs: `coppice host status`.",
+    cause: error,
+  });
+}

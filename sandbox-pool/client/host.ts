@@ -1,0 +1,212 @@
+/** Handle on a host of sandboxes. */
+
+import type {
+  CallOptions,
+  Checkpoint,
+  ForkOptions,
+  ForkResult,
+  Host,
+  HostAddress,
+  HostCloseOptions,
+  HostInfo,
+  HostStats,
+  Image,
+  ImageSpec,
+  Pool,
+  Sandbox,
+  Stages,
+  WarmPoolOptions,
+} from "../api.js";
+import { createWarmPool, type Lease, type WarmPool } from "../pool/warm-pool.js";
+import { createCheckpoint } from "./checkpoint.js";
+import type { Connection } from "./connection.js";
+import { results } from "./messages.js";
+import { createSandbox } from "./sandbox.js";
+import { createSession, type Session } from "./session.js";
+import { createTemplate, type TemplateOwnership } from "./template.js";
+import { checkInput, inputs } from "./validation.js";
+import { createForkSource } from "./wire-fork-source.js";
+
+/** What differs between local daemon, carrier and remote daemon. */
+export interface HostBackend {
+  /** Builds the image, or finds it, and puts it where the daemon can open it. */
+  provideImage(
+    spec: ImageSpec,
+    options: CallOptions & { readonly onProgress?: (message: string) => void },
+  ): Promise<{ readonly id: string; readonly source: { readonly path: string } | { readonly serial: string } }>;
+  /** Ends the host process where nobody uses it any more; called when the connection is closed. */
+  stopIfUnused(): Promise<void>;
+}
+
+export interface HostParts {
+  readonly connection: Connection;
+  readonly address: HostAddress;
+  readonly backend: HostBackend;
+  readonly pool?: WarmPoolOptions | undefined;
+}
+
+/** Asks the daemon what it is. The connection belongs to the host from now on. */
+export async function createHost(parts: HostParts, options: CallOptions = {}): Promise<Host> {
+  const session = createSession(parts.connection);
+  const { result } = await session.request({
+    method: "host.info",
+    params: {},
+    schema: results.hostInfo,
+    spec: options,
+  });
+  return new HostHandle(parts, session, Object.freeze(result));
+}
+
+type ImageOptions = CallOptions & { readonly onProgress?: (message: string) => void };
+
+class HostHandle implements Host {
+  readonly info: HostInfo;
+  readonly address: HostAddress;
+  readonly images: Host["images"];
+  readonly templates: Host["templates"];
+  readonly checkpoints: Host["checkpoints"];
+  readonly sandboxes: Host["sandboxes"];
+  readonly pool: Pool;
+  readonly #backend: HostBackend;
+  readonly #session: Session;
+  readonly #pool: WarmPool;
+  #closing: Promise<void> | undefined;
+
+  constructor(parts: HostParts, session: Session, info: HostInfo) {
+    this.info = info;
+    this.address = parts.address;
+    this.#backend = parts.backend;
+    this.#session = session;
+    const pool = createWarmPool({ source: createForkSource(session), options: parts.pool ?? {} });
+    this.#pool = pool;
+    this.pool = Object.freeze({
+      forecast: (checkpointId: string, weight: number) => pool.forecast(checkpointId, weight),
+      stats: () => pool.stats(),
+    });
+    this.images = Object.freeze({
+      build: (spec: ImageSpec, options: ImageOptions = {}) => this.#buildImage(spec, options),
+    });
+    this.templates = Object.freeze({ create: this.#createTemplate });
+    this.checkpoints = Object.freeze({
+      get: (id: string, dirtyPages = 0) => {
+        checkInput(inputs.id, id, "id");
+        return this.#checkpoint(id, dirtyPages, "session");
+      },
+    });
+    this.sandboxes = Object.freeze({
+      get: (id: string) => {
+        checkInput(inputs.id, id, "id");
+        return this.#sandbox(id, []);
+      },
+    });
+    session.connection.subscribe({
+      onReply: () => pool.poke(),
+      onEnd: () => void pool.drain().catch(() => undefined),
+    });
+  }
+
+  async stats(options: CallOptions = {}): Promise<HostStats> {
+    checkInput(inputs.callOptions, options, "options");
+    const schema = results.hostStats;
+    const { result } = await this.#session.request({ method: "host.stats", params: {}, schema, spec: options });
+    return result;
+  }
+
+  async memoryUsage(
+    of: { readonly sandbox: string } | { readonly checkpoint: string },
+    options: CallOptions = {},
+  ): Promise<{ readonly privateBytes: number; readonly totalBytes: number }> {
+    checkInput(inputs.memoryUsageOf, of, "of");
+    checkInput(inputs.callOptions, options, "options");
+    const schema = results.memoryUsage;
+    const { result } = await this.#session.request({ method: "memory.usage", params: of, schema, spec: options });
+    return result;
+  }
+
+  close(options: HostCloseOptions = {}): Promise<void> {
+    this.#closing ??= this.#close(options);
+    return this.#closing;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async #close(options: HostCloseOptions): Promise<void> {
+    // The session's end closes what waits in the pool; children of a session that others share are closed by the drain.
+    await this.#pool.drain().catch(() => undefined);
+    await this.#session.connection.close();
+    if (options.stopHostIfUnused === true) {
+      await this.#backend.stopIfUnused();
+    }
+  }
+
+  async #buildImage(spec: ImageSpec, options: ImageOptions): Promise<Image> {
+    checkInput(inputs.imageOptions, options, "options");
+    const { id, source } = await this.#backend.provideImage(spec, options);
+    const { onProgress: _, ...call } = options;
+    await this.#session.request({
+      method: "image.attach",
+      params: { id, source },
+      schema: results.empty,
+      spec: call,
+    });
+    return Object.freeze({ id });
+  }
+
+  readonly #createTemplate: Host["templates"]["create"] = (image, options) =>
+    createTemplate(
+      {
+        session: this.#session,
+        hostVersion: this.info.version,
+        toSandbox: (id, stages) => this.#sandbox(id, stages),
+        toTemplate: (id, dirtyPages, ownership) => this.#checkpoint(id, dirtyPages, ownership),
+      },
+      image,
+      options,
+    );
+
+  #sandbox(id: string, stages: Stages, lease?: Lease): Sandbox {
+    return createSandbox({
+      session: this.#session,
+      id,
+      stages,
+      toCheckpoint: (checkpoint, dirtyPages) => this.#checkpoint(checkpoint, dirtyPages, "session"),
+      onGone: lease && (() => lease.detach()),
+    });
+  }
+
+  #checkpoint(id: string, dirtyPages: number, ownership: TemplateOwnership): Checkpoint {
+    return createCheckpoint({
+      id,
+      dirtyPages,
+      fork: (checkpoint, count, options) => this.#fork(checkpoint, count, options),
+      drop: (checkpoint) => this.#drop(checkpoint, ownership),
+    });
+  }
+
+  async #fork(checkpoint: string, count: number, options: ForkOptions): Promise<readonly ForkResult[]> {
+    const acquired = await this.#pool.acquire(checkpoint, count, options);
+    return acquired.map((result) =>
+      result.ok
+        ? { ok: true, sandbox: this.#sandbox(result.lease.sandbox, result.lease.stages, result.lease) }
+        : { ok: false, error: result.error },
+    );
+  }
+
+  async #drop(checkpoint: string, ownership: TemplateOwnership): Promise<void> {
+    await this.#pool.forget(checkpoint);
+    const { connection } = this.#session;
+    if (ownership === "host" || connection.ended !== undefined) {
+      return;
+    }
+    try {
+      await this.#session.request({ method: "checkpoint.drop", params: { checkpoint }, schema: results.empty });
+    } catch (error) {
+      // The session ended meanwhile, and the checkpoint with it.
+      if (connection.ended === undefined) {
+        throw error;
+      }
+    }
+  }
+}

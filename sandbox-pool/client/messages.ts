@@ -1,0 +1,132 @@
+/** What the daemon sends, as schemas: nothing of an answer is used before it was looked at. */
+
+import { z } from "zod";
+
+import type { FaultDomain } from "../errors.js";
+import { CoppiceError } from "../errors.js";
+import { violation } from "./codec.js";
+
+/** Version of the messages between client and daemon. */
+export const CLIENT_PROTOCOL = 1;
+
+/** Messages may quote what a guest printed: long text and control characters stay out of errors and logs. */
+const MAX_MESSAGE_LENGTH = 4_096;
+
+const FAULT_DOMAINS = ["guest", "host", "store", "queue", "user", "bug"] as const satisfies readonly FaultDomain[];
+
+const count = z.number().int().nonnegative();
+const id = z.union([z.string().min(1), count]).transform(String);
+const bytes = z.custom<Uint8Array>((value) => value instanceof Uint8Array, "must be binary");
+
+const failure = z.object({
+  code: z.string().regex(/^[A-Z][A-Z0-9_]{0,63}$/),
+  message: z.string(),
+  faultDomain: z.enum(FAULT_DOMAINS).catch("host"),
+  retryable: z.boolean(),
+  remedy: z.string().nullish(),
+  poisons: z.boolean().optional(),
+});
+
+const stages = z.array(z.tuple([z.string(), z.number().nonnegative()]));
+
+export const greetingSchema = z.union([
+  z.object({
+    welcome: z.object({
+      protocol: count,
+      version: z.string(),
+      session: z.string().min(1),
+      hostKind: z.enum(["kvm", "carrier"]),
+    }),
+  }),
+  z.object({ refused: failure }),
+]);
+
+export const daemonFrameSchema = z.union([
+  z.object({ id: count, chunk: z.object({ stream: z.string(), data: bytes }) }),
+  z.object({ id: count, error: failure }),
+  z.object({ id: count, result: z.unknown(), stages: stages.optional() }).refine((frame) => "result" in frame),
+  z.object({ event: z.string(), params: z.unknown() }),
+]);
+
+const exit = z.object({ exitCode: z.number().int().nullable(), signal: z.string().nullable() });
+const sandboxId = z.object({ sandbox: id });
+
+/** Results by method and agent operation. */
+export const results = Object.freeze({
+  empty: z.unknown(),
+  hostInfo: z.object({
+    kind: z.enum(["kvm", "carrier"]),
+    version: z.string(),
+    memoryBytes: count,
+    cpus: count,
+  }),
+  hostStats: z.object({
+    sandboxes: z.object({ booting: count, ready: count, leased: count, poisoned: count }),
+    checkpoints: z.object({ hot: count, shared: count }),
+    sessions: count,
+    memory: z.object({ totalBytes: count, availableBytes: count }),
+    counters: z.object({ forks: count, parks: count, boots: count, closes: count, discarded: count }),
+  }),
+  boot: sandboxId,
+  fork: z.object({
+    children: z.array(
+      z.discriminatedUnion("ok", [
+        z.object({ ok: z.literal(true), sandbox: id }),
+        z.object({ ok: z.literal(false), error: failure }),
+      ]),
+    ),
+  }),
+  park: z.object({ checkpoint: id, dirtyPages: count }),
+  console: z.object({ data: bytes }),
+  share: z.object({ checkpoint: id, dirtyPages: count.optional() }),
+  lookup: z.object({ checkpoint: id.nullable(), dirtyPages: count.optional() }),
+  memoryUsage: z.object({ privateBytes: count, totalBytes: count }),
+  exec: exit.extend({ timedOut: z.boolean(), truncated: z.boolean() }),
+  ptySend: z.object({
+    data: bytes,
+    reason: z.enum(["input", "quiet", "pattern", "none", "exit", "timeout", "limit"]),
+    exit: exit.nullish(),
+  }),
+  fileRead: z.object({ size: count }),
+  fileList: z.object({ entries: z.array(z.object({ name: z.string(), kind: z.string() })) }),
+});
+
+export const sandboxEndedSchema = z.object({
+  sandbox: id,
+  reason: z.string(),
+  detail: z.string().catch(""),
+  console: z.union([z.string(), bytes.transform((data) => Buffer.from(data).toString())]).catch(""),
+});
+
+export type Failure = z.infer<typeof failure>;
+export type DaemonFrame = z.infer<typeof daemonFrameSchema>;
+export type Welcome = Extract<z.infer<typeof greetingSchema>, { welcome: unknown }>["welcome"];
+
+/** `value` as the schema has it. Throws `PROTOCOL_VIOLATION` naming the field. */
+export function expectMessage<T>(schema: z.ZodType<T>, value: unknown, what: string): T {
+  const parsed = schema.safeParse(value);
+  if (parsed.success) {
+    return parsed.data;
+  }
+  const issue = parsed.error.issues[0];
+  throw violation(
+    `Answer to ${what} is malformed at \`${issue?.path.join(".") ?? ""}\`: ${issue?.message ?? "unknown"}`,
+  );
+}
+
+/** The daemon's failure as an error with all its fields. */
+export function failureToError(value: Failure): CoppiceError {
+  return new CoppiceError(printable(value.message), {
+    code: value.code,
+    faultDomain: value.faultDomain,
+    retryable: value.retryable,
+    poisons: value.poisons ?? false,
+    ...(value.remedy == null ? {} : { remedy: printable(value.remedy) }),
+  });
+}
+
+function printable(text: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: taking control characters out is the purpose.
+  const clean = text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, "\u{fffd}");
+  return clean.length > MAX_MESSAGE_LENGTH ? `${clean.slice(0, MAX_MESSAGE_LENGTH)}…` : clean;
+}

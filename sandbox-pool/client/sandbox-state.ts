@@ -1,0 +1,34 @@
+/** States of a sandbox handle, and the one function that moves between them. */
+
+import { CoppiceError } from "../errors.js";
+
+/**
+ * - `live`: usable.
+ * - `parking`: on its way to becoming a checkpoint; nothing else is accepted.
+ * - `parked`: has become a checkpoint. Final.
+ * - `poisoned`: something failed in a way that may have damaged it: it can only be closed.
+ * - `ended`: the guest has ended its VM, or the VM died: console and close still work.
+ * - `closed`: final.
+ */
+export type SandboxState = "live" | "parking" | "parked" | "poisoned" | "ended" | "closed";
+
+const TRANSITIONS: Readonly<Record<SandboxState, readonly SandboxState[]>> = {
+  live: ["parking", "poisoned", "ended", "closed"],
+  parking: ["live", "parked", "poisoned", "ended", "closed"],
+  parked: [],
+  poisoned: ["ended", "closed"],
+  ended: ["closed"],
+  closed: [],
+};
+
+export function mayMove(from: SandboxState, to: SandboxState): boolean {
+  return TRANSITIONS[from].includes(to);
+}
+
+/** `to`, where the table allows it. Throws `INTERNAL` for a pair that it does not. */
+export function moveSandbox(from: SandboxState, to: SandboxState): SandboxState {
+  if (!mayMove(from, to)) {
+    throw new CoppiceError(`Sandbox handle can't go from ${from} to ${to}`, { code: "INTERNAL", faultDomain: "bug" });
+  }
+  return to;
+}

@@ -1,0 +1,262 @@
+/** Handle on one running microVM. */
+
+import type {
+  CallOptions,
+  Checkpoint,
+  ExecOptions,
+  ExecResult,
+  Pty,
+  PtyOpenOptions,
+  Sandbox,
+  SandboxFiles,
+  Stages,
+} from "../api.js";
+import { DEFAULTS } from "../defaults.js";
+import { CoppiceError } from "../errors.js";
+import type { CallSpec, Chunk } from "./connection.js";
+import { createFiles, toBytes } from "./files.js";
+import { results } from "./messages.js";
+import { createPty } from "./pty.js";
+import { mayMove, moveSandbox, type SandboxState } from "./sandbox-state.js";
+import type { Answer, GuestWatcher, Request, Session } from "./session.js";
+import { checkInput, inputs } from "./validation.js";
+
+/** One call of the guest's agent, in a sandbox that must be usable. */
+export type AgentCall = <T>(
+  call: Pick<Request<T>, "schema"> & { readonly op: string; readonly args: object; readonly spec?: CallSpec },
+) => Promise<Answer<T>>;
+
+export interface SandboxParts {
+  readonly session: Session;
+  readonly id: string;
+  readonly stages: Stages;
+  /** Makes the handle of the checkpoint that the sandbox became. */
+  readonly toCheckpoint: (id: string, dirtyPages: number) => Checkpoint;
+  /** Called once, when the sandbox has been closed or has become a checkpoint: whoever counts it can stop. */
+  readonly onGone?: (() => void) | undefined;
+}
+
+export function createSandbox(parts: SandboxParts): Sandbox {
+  return new SandboxHandle(parts);
+}
+
+class SandboxHandle implements Sandbox, GuestWatcher {
+  readonly id: string;
+  readonly stages: Stages;
+  readonly files: SandboxFiles;
+  readonly #parts: SandboxParts;
+  readonly #session: Session;
+  #state: SandboxState = "live";
+  /** Why it can't be used, in states `poisoned` and `ended`. */
+  #reason: CoppiceError | undefined;
+  #closing: Promise<void> | undefined;
+
+  constructor(parts: SandboxParts) {
+    this.#parts = parts;
+    this.#session = parts.session;
+    this.id = parts.id;
+    this.stages = parts.stages;
+    this.files = createFiles(this.#agent);
+    this.#session.watch(this.id, this);
+  }
+
+  async exec(argv: readonly string[], options: ExecOptions = {}): Promise<ExecResult> {
+    checkInput(inputs.argv, argv, "argv");
+    checkInput(inputs.execOptions, options, "options");
+    const { signal, deadlineMs, stdin, ...rest } = options;
+    const timeoutMs = options.timeoutMs ?? DEFAULTS.exec.timeoutMs;
+    const outputLimitBytes = options.outputLimitBytes ?? DEFAULTS.exec.outputLimitBytes;
+    const { result, chunks } = await this.#agent({
+      op: "exec",
+      args: { ...rest, argv, timeoutMs, outputLimitBytes, ...(stdin === undefined ? {} : { stdin: toBytes(stdin) }) },
+      schema: results.exec,
+      spec: {
+        signal,
+        deadlineMs: deadlineMs ?? timeoutMs + DEFAULTS.connection.guestGraceMs,
+        maxChunkBytes: outputLimitBytes,
+      },
+    });
+    const stdoutBytes = joinStream(chunks, "stdout");
+    const stderrBytes = joinStream(chunks, "stderr");
+    const decoder = new TextDecoder();
+    return {
+      stdout: decoder.decode(stdoutBytes),
+      stderr: decoder.decode(stderrBytes),
+      stdoutBytes,
+      stderrBytes,
+      exitCode: result.exitCode,
+      signal: result.signal,
+      timedOut: result.timedOut,
+      truncated: result.truncated,
+    };
+  }
+
+  async openPty(argv: readonly string[], options: PtyOpenOptions): Promise<Pty> {
+    checkInput(inputs.argv, argv, "argv");
+    checkInput(inputs.ptyOpenOptions, options, "options");
+    const { name, env, cwd, columns = DEFAULTS.pty.columns, rows = DEFAULTS.pty.rows, ...spec } = options;
+    const args = { name, argv, env, cwd, cols: columns, rows };
+    await this.#agent({ op: "pty.open", args, schema: results.empty, spec });
+    return this.pty(name);
+  }
+
+  pty(name: string): Pty {
+    return createPty(this.#agent, name);
+  }
+
+  async ping(options: CallOptions = {}): Promise<void> {
+    checkInput(inputs.callOptions, options, "options");
+    await this.#agent({ op: "ping", args: {}, schema: results.empty, spec: options });
+  }
+
+  async park(options: CallOptions & { readonly name?: string } = {}): Promise<Checkpoint> {
+    checkInput(inputs.parkOptions, options, "options");
+    this.#expectUsable();
+    const { name, ...spec } = options;
+    this.#state = moveSandbox(this.#state, "parking");
+    try {
+      const { result } = await this.#session.request({
+        method: "sandbox.park",
+        params: { sandbox: this.id, name },
+        schema: results.park,
+        spec,
+        undo: (late) => this.#session.dropQuietly(late.checkpoint),
+      });
+      if (this.#state !== "parking") {
+        // Closed while the answer was on its way.
+        this.#session.dropQuietly(result.checkpoint);
+        throw this.#unusable();
+      }
+      this.#gone("parked");
+      this.#parts.onGone?.();
+      return this.#parts.toCheckpoint(result.checkpoint, result.dirtyPages);
+    } catch (error) {
+      this.#parkFailed(error);
+      throw error;
+    }
+  }
+
+  async console(options: CallOptions = {}): Promise<string> {
+    checkInput(inputs.callOptions, options, "options");
+    if (this.#state === "parked" || this.#state === "closed") {
+      throw this.#unusable();
+    }
+    const { result } = await this.#session.request({
+      method: "sandbox.console",
+      params: { sandbox: this.id },
+      schema: results.console,
+      spec: options,
+    });
+    return new TextDecoder().decode(result.data);
+  }
+
+  close(): Promise<void> {
+    if (this.#state === "parked" || (this.#state === "closed" && this.#closing === undefined)) {
+      return Promise.resolve();
+    }
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  guestEnded(error: CoppiceError): void {
+    if (mayMove(this.#state, "ended")) {
+      this.#state = moveSandbox(this.#state, "ended");
+      this.#reason = error;
+    }
+  }
+
+  readonly #agent: AgentCall = async (call) => {
+    this.#expectUsable();
+    try {
+      return await this.#session.request({
+        method: "sandbox.call",
+        params: { sandbox: this.id, op: call.op, args: call.args },
+        schema: call.schema,
+        spec: call.spec ?? {},
+      });
+    } catch (error) {
+      this.#noteFailure(error);
+      throw error;
+    }
+  };
+
+  async #close(): Promise<void> {
+    this.#gone("closed");
+    try {
+      if (this.#session.connection.ended !== undefined) {
+        return;
+      }
+      await this.#session.request({ method: "sandbox.close", params: { sandbox: this.id }, schema: results.empty });
+    } catch (error) {
+      // The session ended meanwhile, and the sandbox with it.
+      if (this.#session.connection.ended === undefined) {
+        throw error;
+      }
+    } finally {
+      this.#parts.onGone?.();
+    }
+  }
+
+  #gone(state: "parked" | "closed"): void {
+    this.#state = moveSandbox(this.#state, state);
+    this.#session.unwatch(this.id);
+  }
+
+  /** A refusal leaves the sandbox as it was; where nobody knows how far the daemon came, it is closed. */
+  #parkFailed(error: unknown): void {
+    this.#noteFailure(error);
+    if (this.#state !== "parking") {
+      return;
+    }
+    const code = error instanceof CoppiceError ? error.code : undefined;
+    if (code === "ABORTED" || code === "DEADLINE_EXCEEDED" || this.#session.connection.ended !== undefined) {
+      this.#gone("closed");
+      this.#session.closeQuietly(this.id);
+      this.#parts.onGone?.();
+    } else {
+      this.#state = moveSandbox(this.#state, "live");
+    }
+  }
+
+  #noteFailure(error: unknown): void {
+    if (error instanceof CoppiceError && error.poisons && mayMove(this.#state, "poisoned")) {
+      this.#state = moveSandbox(this.#state, "poisoned");
+      this.#reason = error;
+    }
+  }
+
+  #expectUsable(): void {
+    if (this.#state !== "live") {
+      throw this.#unusable();
+    }
+  }
+
+  #unusable(): CoppiceError {
+    if (this.#state === "ended" && this.#reason !== undefined) {
+      return this.#reason;
+    }
+    if (this.#state === "poisoned") {
+      return new CoppiceError(`Sandbox ${this.id} may be damaged by an earlier failure`, {
+        code: "SANDBOX_POISONED",
+        faultDomain: "host",
+        poisons: true,
+        remedy: "Close it, and fork its checkpoint again.",
+        cause: this.#reason,
+      });
+    }
+    const how = this.#state === "closed" ? "is closed" : "has become a checkpoint";
+    return new CoppiceError(`Sandbox ${this.id} ${how}`, {
+      code: "SANDBOX_CLOSED",
+      faultDomain: "user",
+      remedy: "Use the checkpoint that park() returned, or fork another sandbox.",
+    });
+  }
+}
+
+function joinStream(chunks: readonly Chunk[], stream: string): Uint8Array {
+  return Buffer.concat(chunks.filter((chunk) => chunk.stream === stream).map((chunk) => chunk.data));
+}

@@ -1,0 +1,125 @@
+/** Checks what users give before anything is sent. Errors name the field and say what to do. */
+
+import { z } from "zod";
+
+import { DEFAULTS } from "../defaults.js";
+import { CoppiceError } from "../errors.js";
+
+/** execve refuses longer arguments; the limit is here so that the error names the argument. */
+const MAX_ARGUMENT_BYTES = 128 * 1024;
+const MAX_ARGUMENTS = 4_096;
+/** Linux PATH_MAX. */
+const MAX_PATH_BYTES = 4_096;
+const MAX_NAME_LENGTH = 256;
+const MAX_TERMINAL_CELLS = 10_000;
+const PERMISSION_BITS = 0o7777;
+
+const noNul = (text: string): boolean => !text.includes("\0");
+const shortEnough =
+  (limit: number) =>
+  (text: string): boolean =>
+    Buffer.byteLength(text) < limit;
+
+const argument = z
+  .string()
+  .refine(noNul, "must not contain NUL characters")
+  .refine(shortEnough(MAX_ARGUMENT_BYTES), `must be shorter than ${MAX_ARGUMENT_BYTES} bytes`);
+
+const milliseconds = z.number().int().positive().max(DEFAULTS.maxDeadlineMs);
+const signal = z.custom<AbortSignal>((value) => value instanceof AbortSignal, "must be an AbortSignal");
+const callback = z.custom((value) => typeof value === "function", "must be a function");
+const data = z.union([z.string(), z.custom<Uint8Array>((value) => value instanceof Uint8Array)], {
+  error: "must be a string or a Uint8Array",
+});
+const call = z.strictObject({ signal: signal.optional(), deadlineMs: milliseconds.optional() });
+
+const environment = z.record(
+  z
+    .string()
+    .min(1, "must not be empty")
+    .refine((name) => noNul(name) && !name.includes("="), "must not contain '=' or NUL characters")
+    .refine((name) => name !== "__proto__", "is not allowed as a name"),
+  argument,
+);
+
+const directory = z
+  .string()
+  .min(1)
+  .refine(noNul, "must not contain NUL characters")
+  .refine((path) => path.startsWith("/"), "must be an absolute path, starting with '/'")
+  .refine(shortEnough(MAX_PATH_BYTES), `must be shorter than ${MAX_PATH_BYTES} bytes`);
+
+const ptyRead = call.extend({
+  timeoutMs: milliseconds.optional(),
+  maxBytes: z.number().int().positive().max(DEFAULTS.files.writeLimitBytes).optional(),
+});
+const cells = z.number().int().positive().max(MAX_TERMINAL_CELLS);
+const name = z.string().min(1).max(MAX_NAME_LENGTH).refine(noNul, "must not contain NUL characters");
+
+/** By what is checked; `checkInput` takes one of these. */
+export const inputs = Object.freeze({
+  argv: z.array(argument).min(1, "must hold at least the program").max(MAX_ARGUMENTS),
+  callOptions: call,
+  execOptions: call.extend({
+    env: environment.optional(),
+    cwd: directory.optional(),
+    stdin: data.optional(),
+    timeoutMs: milliseconds.optional(),
+    outputLimitBytes: z.number().int().positive().optional(),
+  }),
+  ptyOpenOptions: call.extend({
+    name,
+    env: environment.optional(),
+    cwd: directory.optional(),
+    columns: cells.optional(),
+    rows: cells.optional(),
+  }),
+  ptyReadOptions: ptyRead,
+  ptyQuietOptions: ptyRead.extend({ quietMs: milliseconds.optional() }),
+  ptyData: data,
+  ptyName: name,
+  terminalSize: z.object({ columns: cells, rows: cells }),
+  signalName: z.string().regex(/^(SIG)?[A-Z][A-Z0-9+-]{1,15}$/, "must be a signal's name, such as SIGINT"),
+  path: directory,
+  fileData: data.refine(
+    (value) => Buffer.byteLength(value) <= DEFAULTS.files.writeLimitBytes,
+    `must be at most ${DEFAULTS.files.writeLimitBytes} bytes; write the rest with files.append`,
+  ),
+  fileWriteOptions: call.extend({ mode: z.number().int().min(0).max(PERMISSION_BITS).optional() }),
+  fileRemoveOptions: call.extend({ recursive: z.boolean().optional() }),
+  parkOptions: call.extend({ name: name.optional() }),
+  forkCount: z.number().int().min(1).max(DEFAULTS.fork.maxCount),
+  forkOptions: call.extend({ keepRandomness: z.boolean().optional() }),
+  image: z.looseObject({ id: z.string().min(1) }),
+  imageOptions: call.extend({ onProgress: callback.optional() }),
+  templateOptions: call.extend({
+    memoryMiB: z.number().int().min(DEFAULTS.template.minMemoryMiB).max(DEFAULTS.template.maxMemoryMiB).optional(),
+    vcpus: z.number().int().min(1).max(DEFAULTS.template.maxVcpus).optional(),
+    warmUp: callback.optional(),
+    key: z.string().min(1).optional(),
+    onProgress: callback.optional(),
+  }),
+  id: z.string().min(1),
+  memoryUsageOf: z.union([z.strictObject({ sandbox: z.string() }), z.strictObject({ checkpoint: z.string() })], {
+    error: "must be { sandbox: id } or { checkpoint: id }",
+  }),
+});
+
+/** Throws `INVALID_ARGUMENT` where `value` is not what `what` has to be. An absent options object is fine. */
+export function checkInput(schema: z.ZodType, value: unknown, what: string): void {
+  const parsed = schema.safeParse(value);
+  if (parsed.success) {
+    return;
+  }
+  const issue = parsed.error.issues[0];
+  const path = issue === undefined || issue.path.length === 0 ? what : `${what}.${issue.path.join(".")}`;
+  throw invalidArgument(path, issue?.message ?? "is not valid");
+}
+
+export function invalidArgument(field: string, problem: string): CoppiceError {
+  return new CoppiceError(`\`${field}\`: ${problem}`, {
+    code: "INVALID_ARGUMENT",
+    faultDomain: "user",
+    remedy: `Correct \`${field}\` and call again.`,
+  });
+}

@@ -1,0 +1,75 @@
+/** The warm pool's view of a host, over the wire. */
+
+import type { ChildOptions, ForkedChild, ForkSource } from "../pool/fork-source.js";
+import { failureToError, results } from "./messages.js";
+import type { Session } from "./session.js";
+
+export function createForkSource(session: Session): ForkSource {
+  return new WireForkSource(session);
+}
+
+class WireForkSource implements ForkSource {
+  readonly #session: Session;
+
+  constructor(session: Session) {
+    this.#session = session;
+  }
+
+  async fork(checkpoint: string, count: number, options: ChildOptions): ReturnType<ForkSource["fork"]> {
+    const { keepRandomness, ...spec } = options;
+    const answer = await this.#session.request({
+      method: "sandbox.fork",
+      params: { checkpoint, n: count, keepRandomness },
+      schema: results.fork,
+      spec,
+      undo: (late) => this.#closeAll(late.children),
+    });
+    return { children: toChildren(answer.result.children), stages: answer.stages };
+  }
+
+  async forkAhead(checkpoint: string, count: number): Promise<readonly ForkedChild[]> {
+    const answer = await this.#session.request({
+      method: "sandbox.fork",
+      params: { checkpoint, n: count, runAhead: true },
+      schema: results.fork,
+      undo: (late) => this.#closeAll(late.children),
+    });
+    return toChildren(answer.result.children);
+  }
+
+  async lease(sandbox: string, options: ChildOptions): ReturnType<ForkSource["lease"]> {
+    const { keepRandomness, ...spec } = options;
+    const params = { sandbox, keepRandomness };
+    const answer = await this.#session.request({ method: "sandbox.lease", params, schema: results.empty, spec });
+    return answer.stages;
+  }
+
+  async close(sandbox: string): Promise<void> {
+    if (this.#session.connection.ended === undefined) {
+      await this.#session.request({ method: "sandbox.close", params: { sandbox }, schema: results.empty });
+    }
+  }
+
+  inFlight(): number {
+    return this.#session.connection.inFlight;
+  }
+
+  async availableBytes(): Promise<number> {
+    const answer = await this.#session.request({ method: "host.stats", params: {}, schema: results.hostStats });
+    return answer.result.memory.availableBytes;
+  }
+
+  #closeAll(children: readonly WireChild[]): void {
+    for (const child of children) {
+      if (child.ok) {
+        this.#session.closeQuietly(child.sandbox);
+      }
+    }
+  }
+}
+
+type WireChild = (typeof results.fork)["_output"]["children"][number];
+
+function toChildren(children: readonly WireChild[]): readonly ForkedChild[] {
+  return children.map((child) => (child.ok ? child : { ok: false, error: failureToError(child.error) }));
+}

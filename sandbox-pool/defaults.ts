@@ -1,0 +1,100 @@
+/** Every number of the client and its warm pool, with the reason beside it. */
+
+const SECOND_MS = 1_000;
+const MIB_BYTES = 1024 * 1024;
+
+export const DEFAULTS = Object.freeze({
+  /** Connections to a daemon. */
+  connection: Object.freeze({
+    /** A daemon answers a hello in microseconds, a carrier under load in tens of milliseconds. */
+    connectTimeoutMs: 10 * SECOND_MS,
+    /** For calls that say nothing else: the slowest of them, a fork in a busy carrier, takes under a second. */
+    deadlineMs: 30 * SECOND_MS,
+    /**
+     * How much later than the daemon the client gives up: the daemon's own answer says more, so it gets the time to
+     * arrive; without it the connection or the daemon hangs.
+     */
+    deadlineGraceMs: 2 * SECOND_MS,
+    /** Daemon-side allowance above a guest-side limit: delivery, killing, and the last output. */
+    guestGraceMs: 10 * SECOND_MS,
+    /** Finds a dead remote host on an otherwise silent TCP connection. */
+    keepAliveMs: 10 * SECOND_MS,
+  }),
+  exec: Object.freeze({
+    timeoutMs: 60 * SECOND_MS,
+    /** The guest's own default; the client refuses a guest that sends more than it was allowed. */
+    outputLimitBytes: 16 * MIB_BYTES,
+  }),
+  pty: Object.freeze({
+    timeoutMs: 10 * SECOND_MS,
+    quietMs: 100,
+    maxBytes: MIB_BYTES,
+    columns: 80,
+    rows: 24,
+  }),
+  files: Object.freeze({
+    /** Whole files are held in memory; more is a matter for `exec` with `split` or for an image. */
+    readLimitBytes: 256 * MIB_BYTES,
+    /** One frame of 16 MiB on every hop, less room for the envelopes around the data. */
+    writeLimitBytes: 15 * MIB_BYTES,
+  }),
+  template: Object.freeze({
+    memoryMiB: 192,
+    vcpus: 1,
+    /** A stock kernel needs about this much to unpack itself and its initramfs. */
+    minMemoryMiB: 64,
+    /** Above this a host should be sized by hand. */
+    maxMemoryMiB: 256 * 1024,
+    maxVcpus: 32,
+    /** An emulated host boots a stock kernel in about ten seconds, several times that when it is loaded. */
+    bootTimeoutMs: 120 * SECOND_MS,
+  }),
+  fork: Object.freeze({
+    /** More children than this in one call is a mistake in the caller's arithmetic on any host we know. */
+    maxCount: 1024,
+  }),
+  /** Longest deadline that a caller may ask for: a day. Also below the 2^31 ms where timers overflow. */
+  maxDeadlineMs: 24 * 3600 * SECOND_MS,
+  pool: Object.freeze({
+    /**
+     * Children that wait at once, over all checkpoints. An idle child costs up to 3 MiB of host memory and one process;
+     * what a search will use next is rarely more than a few groups.
+     */
+    maxReady: 16,
+    /** Children that wait for one checkpoint: a group of eight is the common fan-out. */
+    maxReadyPerCheckpoint: 8,
+    /**
+     * Sandboxes alive through one pool, waiting ones included. The host has limits of its own; this one keeps a mistake in
+     * one client from taking all of a host's processes.
+     */
+    maxLive: 1024,
+    /** The host keeps at least this much available memory; below it nothing is forked ahead. */
+    minAvailableBytes: 256 * MIB_BYTES,
+    /** How long one reading of the host's memory is believed. */
+    memoryReadingMs: SECOND_MS,
+    /** Half-life of demand: the work of a search node is over in a few seconds, and with it the interest in its checkpoint. */
+    demandHalfLifeMs: 5 * SECOND_MS,
+    /**
+     * One child is kept for so much demand; an acquire counts 1 and halves each half-life. At 2, a steady acquire in 7 s
+     * keeps none, one a second keeps three. A lone fork, the usual case in tree search, must not make the host fork for nobody.
+     */
+    demandPerChild: 2,
+    /** Refill starts when fewer than this part of the target waits, and goes on to the target: the hysteresis. */
+    lowWatermark: 0.5,
+    /** Waiting children above this many times the target are closed. */
+    highWatermark: 1.5,
+    /**
+     * Nothing is forked ahead while more calls than this are in flight. A carrier has one emulated CPU: a fork ahead takes
+     * tens of milliseconds of it from the work that somebody waits for now.
+     */
+    maxInFlight: 1,
+    /** Children forked ahead by one call: few, so that a refill yields to work that arrives meanwhile. */
+    refillBatch: 2,
+    /** How often targets are compared with what waits when nothing happens: only decay needs it. */
+    tickMs: 500,
+    /** A checkpoint whose fork ahead failed is left alone for this long. */
+    failureBackoffMs: 5 * SECOND_MS,
+    /** Durations kept for statistics. */
+    latencySamples: 1024,
+  }),
+});

@@ -1,0 +1,29 @@
+import type { CallOptions, Stages } from "../api.js";
+
+export type ForkedChild =
+  | { readonly ok: true; readonly sandbox: string }
+  | { readonly ok: false; readonly error: Error };
+
+export interface ChildOptions extends CallOptions {
+  readonly keepRandomness?: boolean;
+}
+
+/** What the warm pool needs of a host: sandboxes by id, nothing else. */
+export interface ForkSource {
+  /** Children that are ready to be used, one result a child. */
+  fork(
+    checkpoint: string,
+    count: number,
+    options: ChildOptions,
+  ): Promise<{ readonly children: readonly ForkedChild[]; readonly stages: Stages }>;
+  /** Children that have run to idle and wait, stopped, for `lease`. */
+  forkAhead(checkpoint: string, count: number): Promise<readonly ForkedChild[]>;
+  /** Hands out a waiting child: new identity, right clock, checked. Throws where one of them failed: it is then discarded. */
+  lease(sandbox: string, options: ChildOptions): Promise<Stages>;
+  /** Twice is a no-op. */
+  close(sandbox: string): Promise<void>;
+  /** Calls that the host works on at present. */
+  inFlight(): number;
+  /** Memory that the host could still give. */
+  availableBytes(): Promise<number>;
+}
