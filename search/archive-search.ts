@@ -10,7 +10,14 @@ import type {
   SearchStatus,
   Told,
 } from "./algorithm.js";
-import { Archive, type ArchiveData, createArchive, ROOT_NODE } from "./archive.js";
+import { Archive, createArchive } from "./archive.js";
+import {
+  type ArchiveState,
+  type ArchiveStrategy,
+  isHeld,
+  neededCheckpoints,
+  type SerialisedArchive,
+} from "./archive-state.js";
 import { checkSerialised, FORMAT } from "./check-data.js";
 import type { ArchiveConfig } from "./config.js";
 import { checkSeed, drawSeed } from "./draws.js";
@@ -19,44 +26,7 @@ import { forecastStarts } from "./forecast.js";
 import { mergeOutcome } from "./merge.js";
 import { checkpointsOf, recordVisits } from "./record-outcome.js";
 import type { RolloutOutcome, RolloutTrial } from "./rollout.js";
-import { TrialBook, type TrialBookData, type TrialRecord } from "./trial-book.js";
-
-/** What tells one search over an archive from another. */
-export interface ArchiveStrategy {
-  readonly name: string;
-  /** Whether a state is kept only where its checkpoint is: what nobody can start from is then no node. */
-  readonly needsCheckpoint: boolean;
-  /** Where the trial starts, or null if there is nothing to start from. Changes nothing. */
-  choose(state: ArchiveState, trial: number): Start | null;
-}
-
-export interface Start {
-  readonly cell: number;
-  readonly node: number;
-}
-
-/** Opaque: use the functions of the search that made it, and those of this folder that take it. */
-export interface ArchiveState {
-  readonly algorithm: string;
-  readonly config: ArchiveConfig;
-  readonly needsCheckpoint: boolean;
-  readonly seed: number;
-  readonly archive: Archive;
-  readonly book: TrialBook;
-  /** Checkpoints that the search needs, the root's apart. */
-  readonly held: Set<string>;
-  /** Steps of all trials that are asked and not merged. */
-  plannedSteps: number;
-}
-
-export interface SerialisedArchive {
-  readonly format: number;
-  readonly algorithm: string;
-  readonly config: ArchiveConfig;
-  readonly seed: number;
-  readonly archive: ArchiveData;
-  readonly book: TrialBookData;
-}
+import { TrialBook, type TrialRecord } from "./trial-book.js";
 
 export type ArchiveSearch<Options> = SearchAlgorithm<Options, ArchiveState, RolloutTrial, RolloutOutcome>;
 
@@ -230,28 +200,6 @@ class ArchiveSearchImpl<Options> implements ArchiveSearch<Options> {
     if (stepsLeft(state) <= 0) return "steps";
     return this.#strategy.choose(state, book.asked) === null ? "nothing-to-choose" : null;
   }
-}
-
-/** Checkpoints that the search needs, the root's apart: to find those that nobody needs after a crash. In no order. */
-export function heldCheckpoints(state: ArchiveState): string[] {
-  return [...state.held];
-}
-
-function neededCheckpoints(archive: Archive, book: TrialBook): string[] {
-  const needed: string[] = [];
-  for (let node = ROOT_NODE + 1; node < archive.nodeCount; node += 1) {
-    const checkpoint = archive.checkpoint(node);
-    if (checkpoint !== null) needed.push(checkpoint);
-  }
-  for (const { outcome } of book.open) {
-    if (outcome?.kind !== "value") continue;
-    for (const { checkpoint } of outcome.visits) if (checkpoint !== null) needed.push(checkpoint);
-  }
-  return needed;
-}
-
-function isHeld({ config, held }: ArchiveState, checkpoint: string): boolean {
-  return checkpoint === config.root.checkpoint || held.has(checkpoint);
 }
 
 function settle(state: ArchiveState, record: TrialRecord, outcome: RolloutOutcome): "waiting" | "settled" {

@@ -1,5 +1,5 @@
 import { type ArchiveData, CELL_FIELDS, NODE_FIELDS } from "./archive.js";
-import type { SerialisedArchive } from "./archive-search.js";
+import type { SerialisedArchive } from "./archive-state.js";
 import { checkSeed } from "./draws.js";
 import { SearchError } from "./errors.js";
 import type { TrialBookData } from "./trial-book.js";

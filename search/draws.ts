@@ -24,7 +24,7 @@ const hash = { high: 0, low: 0 };
 /** Uniform in [0, 1), a multiple of 2^-53. */
 export function drawUniform(seed: number, ...names: readonly DrawName[]): number {
   hashNames(seed, names);
-  return ((hash.high >>> 5) * 2 ** 26 + (hash.low >>> 6)) * 2 ** -53;
+  return top53Bits() * 2 ** -53;
 }
 
 /** Uniform in 0 … count - 1; the bias is below count / 2^53. `count` is at most 2^32. */
@@ -38,7 +38,7 @@ export function drawInteger(seed: number, count: number, ...names: readonly Draw
 /** A seed for draws of its own, in 0 … 2^53 - 1. */
 export function drawSeed(seed: number, ...names: readonly DrawName[]): number {
   hashNames(seed, names);
-  return (hash.high >>> 11) * TWO_32 + (hash.low >>> 0);
+  return top53Bits();
 }
 
 export function checkSeed(seed: unknown, field = "seed"): number {
@@ -55,6 +55,10 @@ function hashNames(seed: number, names: readonly DrawName[]): void {
   }
   checkSeed(seed);
   sipHash24({ low0: seed >>> 0, high0: Math.floor(seed / TWO_32), low1: 0, high1: 0 }, scratch, length, hash);
+}
+
+function top53Bits(): number {
+  return (hash.high >>> 0) * 2 ** 21 + (hash.low >>> 11);
 }
 
 function encodeInteger(value: number, at: number): number {

@@ -1,5 +1,5 @@
 import { type Archive, DONE_CELL, NO_NODE } from "./archive.js";
-import type { ArchiveState } from "./archive-search.js";
+import type { ArchiveState } from "./archive-state.js";
 
 export interface ExportedCell {
   /** null: the states in which the environment had ended. */

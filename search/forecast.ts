@@ -1,5 +1,5 @@
 import type { Forecast } from "./algorithm.js";
-import type { ArchiveState, Start } from "./archive-search.js";
+import type { ArchiveState, Start } from "./archive-state.js";
 
 /**
  * Where the next `count` trials start if nothing more is told. Draws have names, so the next ones are known, and only what

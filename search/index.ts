@@ -11,7 +11,8 @@ export type {
   Told,
 } from "./algorithm.js";
 export type { Standing } from "./archive.js";
-export { type ArchiveSearch, type ArchiveState, heldCheckpoints, type SerialisedArchive } from "./archive-search.js";
+export type { ArchiveSearch } from "./archive-search.js";
+export { type ArchiveState, heldCheckpoints, type SerialisedArchive } from "./archive-state.js";
 export type { ArchiveConfig, ArchiveOptions, GoExploreOptions, RandomRolloutsOptions, RootState } from "./config.js";
 export { type CellWeights, type CountWeight, DEFAULTS, PAPER_ATARI } from "./defaults.js";
 export { checkSeed, type DrawName, drawInteger, drawSeed, drawUniform } from "./draws.js";

@@ -1,7 +1,7 @@
 import type { NodeView } from "./algorithm.js";
 import type { Archive } from "./archive.js";
 import { DONE_CELL, NO_NODE } from "./archive.js";
-import type { ArchiveState } from "./archive-search.js";
+import type { ArchiveState } from "./archive-state.js";
 import type { RecordedOutcome, RecordedVisit, TrialRecord } from "./trial-book.js";
 
 export interface Merged {

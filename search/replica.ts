@@ -1,5 +1,5 @@
 import { improves, type Standing } from "./archive.js";
-import type { ArchiveState } from "./archive-search.js";
+import type { ArchiveState } from "./archive-state.js";
 import { invalidArgument } from "./errors.js";
 import type { RolloutTrial } from "./rollout.js";
 

@@ -1,5 +1,5 @@
 import { DONE_CELL, NO_NODE } from "./archive.js";
-import type { ArchiveState } from "./archive-search.js";
+import type { ArchiveState } from "./archive-state.js";
 
 export interface ArchiveSummary {
   /** Different cells seen; ended states are no cell. */
