@@ -1,10 +1,8 @@
 /** What a player would try, in a fixed order: ways to go, things to take, and what the things at hand are good for. */
 
 import type { AdventureObservation } from "./observation.js";
-import { isOutdoors } from "./rooms.js";
+import { isOutdoors, waysFrom } from "./rooms.js";
 import { isPortable, isTreasure, wordFor } from "./things.js";
-
-const WAYS = ["north", "south", "east", "west", "ne", "se", "sw", "nw", "up", "down", "in", "out"] as const;
 
 /** What is at hand, in the words that the rules below ask about. */
 interface Situation {
@@ -66,7 +64,7 @@ export function actionsFor(observation: AdventureObservation): readonly string[]
   };
   const takes = observation.here.filter((name) => isPortable(name)).map((name) => `take ${wordFor(name)}`);
   const actions = [
-    ...WAYS,
+    ...waysFrom(observation.room),
     ...(isOutdoors(observation.room) ? ["building"] : []),
     ...observation.words,
     ...takes,

@@ -89,11 +89,15 @@ class LocalProcess {
     return this.#child.exitCode !== null || this.#child.signalCode !== null;
   }
 
-  /** Exact: the kernel says which call the program sleeps in. */
+  /**
+   * Exact: the kernel says which call the program sleeps in. A program that was just woken and has not run yet still
+   * shows the call, so its state is asked for too.
+   */
   #waits(): boolean {
     try {
       const call = readFileSync(`/proc/${this.#child.pid}/syscall`, "utf8").split(" ");
-      return call[0] === READ[process.arch] && call[1] === "0x0";
+      if (call[0] !== READ[process.arch] || call[1] !== "0x0") return false;
+      return readFileSync(`/proc/${this.#child.pid}/stat`, "utf8").split(") ")[1]?.startsWith("S") === true;
     } catch {
       return false;
     }
