@@ -14,6 +14,8 @@ export const DEFAULTS = Object.freeze({
   trialOverheadMs: 30_000,
   /** After an abort, how long a worker thread may take to clean up before it is ended. */
   abortGraceMs: 2_000,
+  /** How long a worker thread may take to leave the host before it is ended. */
+  leaveMs: 500,
   /** Whether a sandbox is alive decides whose fault an error was: the answer must come this soon. */
   aliveCheckMs: 3_000,
   /** Between two reports of progress. */

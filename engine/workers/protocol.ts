@@ -51,6 +51,11 @@ export interface RolloutTask {
   readonly version: number;
 }
 
+/** Leaves the host: the thread is about to end. */
+export interface LeaveMessage {
+  readonly leave: true;
+}
+
 /** What goes to a thread in one task. */
 export interface RolloutMessage {
   readonly context: RunContext;
@@ -117,4 +122,4 @@ export type RolloutOutcome =
     };
 
 /** `stale`: the thread is new and lacks earlier changes of the archive; it must be sent all of them. */
-export type WorkerAnswer = RolloutOutcome | { readonly stale: true };
+export type WorkerAnswer = RolloutOutcome | { readonly stale: true } | { readonly left: true };

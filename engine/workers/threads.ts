@@ -8,7 +8,14 @@ import { DEFAULTS } from "../defaults.js";
 import { trialLate, workerLost } from "../errors.js";
 import type { ExecutorJob, RolloutExecutor } from "../scheduler/executor.js";
 import { toWireError } from "./faults.js";
-import type { Interruption, RolloutMessage, RolloutOutcome, RunContext, WorkerAnswer } from "./protocol.js";
+import type {
+  Interruption,
+  LeaveMessage,
+  RolloutMessage,
+  RolloutOutcome,
+  RunContext,
+  WorkerAnswer,
+} from "./protocol.js";
 import { NO_SAMPLES } from "./stopwatch.js";
 
 export interface ThreadsOptions {
@@ -66,7 +73,7 @@ class Lane {
   readonly #options: ThreadsOptions;
   readonly #ports = new Set<MessagePort>();
   readonly #running = new Set<Promise<unknown>>();
-  #pool: Piscina<RolloutMessage, WorkerAnswer>;
+  #pool: Piscina<RolloutMessage | LeaveMessage, WorkerAnswer>;
   /** Version of the archive that the thread has been sent. */
   #known = 0;
 
@@ -99,16 +106,18 @@ class Lane {
     this.interrupt("abort");
     const settled = Promise.allSettled(this.#running);
     await Promise.race([settled, pause(DEFAULTS.abortGraceMs)]);
+    // A thread that hangs can not leave; the session's end does it then.
+    await Promise.race([this.#pool.run({ leave: true }).catch(() => undefined), pause(DEFAULTS.leaveMs)]);
     await this.#pool.destroy();
     await settled;
   }
 
   async #run(job: ExecutorJob): Promise<RolloutOutcome> {
     const answer = await this.#send(job);
-    if (!("stale" in answer)) return answer;
+    if ("ok" in answer) return answer;
     this.#known = 0;
     const second = await this.#send(job);
-    return "stale" in second ? failed(workerLost(new Error("it started again in the same moment"))) : second;
+    return "ok" in second ? second : failed(workerLost(new Error("it started again in the same moment")));
   }
 
   async #send(job: ExecutorJob): Promise<WorkerAnswer> {
@@ -147,9 +156,9 @@ class Lane {
     await old.destroy();
   }
 
-  #makePool(): Piscina<RolloutMessage, WorkerAnswer> {
+  #makePool(): Piscina<RolloutMessage | LeaveMessage, WorkerAnswer> {
     const { filename, execArgv, inFlight } = this.#options;
-    const pool = new Piscina<RolloutMessage, WorkerAnswer>({
+    const pool = new Piscina<RolloutMessage | LeaveMessage, WorkerAnswer>({
       filename,
       minThreads: 1,
       maxThreads: 1,

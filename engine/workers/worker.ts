@@ -7,7 +7,14 @@ import type { Json } from "../json.js";
 import { loadEnvironment } from "../run/environment-module.js";
 import { Counters } from "./counters.js";
 import { toWireError } from "./faults.js";
-import type { Interruption, RolloutMessage, RolloutOutcome, RunContext, WorkerAnswer } from "./protocol.js";
+import type {
+  Interruption,
+  LeaveMessage,
+  RolloutMessage,
+  RolloutOutcome,
+  RunContext,
+  WorkerAnswer,
+} from "./protocol.js";
 import { rollOut } from "./rollout.js";
 import { NO_SAMPLES } from "./stopwatch.js";
 
@@ -22,7 +29,8 @@ const contexts = new Map<string, Promise<Prepared>>();
 
 async function prepare(context: RunContext): Promise<Prepared> {
   const [host, environment] = await Promise.all([
-    connectHost({ join: context.address }),
+    // What a trial forks it uses at once: there is nothing to gain from children that wait.
+    connectHost({ join: context.address, pool: { maxReady: 0 } }),
     loadEnvironment(new URL(context.environment)),
   ]);
   return { host, environment, replica: new ArchiveReplica(), counters: new Counters(context.counters) };
@@ -38,7 +46,17 @@ function preparedFor(context: RunContext): Promise<Prepared> {
   return made;
 }
 
-export default async function work(message: RolloutMessage): Promise<WorkerAnswer> {
+async function leave(): Promise<void> {
+  const prepared = await Promise.allSettled(contexts.values());
+  contexts.clear();
+  await Promise.allSettled(prepared.map((one) => (one.status === "fulfilled" ? one.value.host.close() : undefined)));
+}
+
+export default async function work(message: RolloutMessage | LeaveMessage): Promise<WorkerAnswer> {
+  if ("leave" in message) {
+    await leave();
+    return { left: true };
+  }
   const { context, task, known, port } = message;
   const stop = new AbortController();
   const abort = new AbortController();
