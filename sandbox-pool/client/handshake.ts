@@ -5,8 +5,8 @@ import { connect as connectSocket, type Socket } from "node:net";
 import type { HostAddress } from "../api.js";
 import { DEFAULTS } from "../defaults.js";
 import { CoppiceError } from "../errors.js";
-import { decode, encode, violation } from "./codec.js";
-import { type Connection, createConnection, hostLost } from "./connection.js";
+import { decode, encode } from "./codec.js";
+import { type Connection, createConnection } from "./connection.js";
 import { FrameReader, frame } from "./frames.js";
 import { CLIENT_PROTOCOL, expectMessage, failureToError, greetingSchema, type Welcome } from "./messages.js";
 

@@ -37,8 +37,7 @@ const environment = z.record(
   z
     .string()
     .min(1, "must not be empty")
-    .refine((name) => noNul(name) && !name.includes("="), "must not contain '=' or NUL characters")
-    .refine((name) => name !== "__proto__", "is not allowed as a name"),
+    .refine((name) => noNul(name) && !name.includes("="), "must not contain '=' or NUL characters"),
   argument,
 );
 

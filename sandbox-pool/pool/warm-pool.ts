@@ -418,14 +418,18 @@ class ForkAheadPool implements WarmPool {
   async #forkAhead(shelf: Shelf, count: number): Promise<void> {
     const slots = Array.from({ length: count }, () => this.#newSlot(shelf.checkpoint, "preparing"));
     shelf.preparing += count;
-    let children: readonly ForkedChild[] = [];
     try {
-      children = await this.#source.forkAhead(shelf.checkpoint, count);
-    } finally {
-      shelf.preparing -= count;
+      const children = await this.#source.forkAhead(shelf.checkpoint, count);
       for (const [index, slot] of slots.entries()) {
         this.#arrived(shelf, slot, children[index]);
       }
+    } catch (error) {
+      for (const slot of slots) {
+        this.#remove(slot);
+      }
+      throw error;
+    } finally {
+      shelf.preparing -= count;
     }
   }
 
