@@ -104,7 +104,7 @@ export interface Forecast {
 }
 
 /** Why `ask` gives no new trial: `window` passes with the next tells, the others do not. */
-export type SearchBlock = "window" | "finished" | "steps" | "nodes" | "nothing-to-choose";
+export type SearchBlock = "window" | "finished" | "steps" | "trials" | "nodes" | "nothing-to-choose";
 
 export interface SearchStatus {
   readonly asked: number;

@@ -197,6 +197,7 @@ class ArchiveSearchImpl<Options> implements ArchiveSearch<Options> {
   #cap(state: ArchiveState): SearchBlock | null {
     const { archive, book, config } = state;
     if (archive.nodeCount >= config.maxNodes || archive.cellCount > config.maxNodes) return "nodes";
+    if (book.asked >= config.maxTrials) return "trials";
     if (stepsLeft(state) <= 0) return "steps";
     return this.#strategy.choose(state, book.asked) === null ? "nothing-to-choose" : null;
   }

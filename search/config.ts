@@ -30,6 +30,8 @@ export interface ArchiveOptions {
   readonly maxLength?: number;
   /** Environment steps in all; the last trial is cut to fit. Default: no limit. */
   readonly maxSteps?: number;
+  /** Trials in all, also those that took no step because they were rejected or lost. Default: no limit. */
+  readonly maxTrials?: number;
 }
 
 export interface GoExploreOptions extends ArchiveOptions {
@@ -58,6 +60,7 @@ export interface ArchiveConfig {
   readonly maxNodes: number;
   readonly maxLength: number;
   readonly maxSteps: number;
+  readonly maxTrials: number;
   readonly weights: CellWeights;
   readonly resetCellOnUpdate: boolean;
   readonly countInFlight: boolean;
@@ -77,6 +80,7 @@ const KNOWN_OPTIONS = new Set([
   "maxNodes",
   "maxLength",
   "maxSteps",
+  "maxTrials",
 ]);
 const KNOWN_GO_EXPLORE_OPTIONS = new Set([...KNOWN_OPTIONS, "weights", "resetCellOnUpdate", "countInFlight"]);
 const KNOWN_WEIGHTS = new Set(["seen", "chosen", "actions", "chosenSinceNew", "scoreHigh"]);
@@ -116,6 +120,7 @@ function resolveShared(options: ArchiveOptions): SharedConfig {
     maxNodes: integer("maxNodes", options.maxNodes, DEFAULTS.maxNodes, LARGEST_NODES),
     maxLength: integer("maxLength", options.maxLength, DEFAULTS.maxLength, Number.MAX_SAFE_INTEGER),
     maxSteps: integer("maxSteps", options.maxSteps, DEFAULTS.maxSteps, Number.MAX_SAFE_INTEGER),
+    maxTrials: integer("maxTrials", options.maxTrials, DEFAULTS.maxTrials, Number.MAX_SAFE_INTEGER),
   };
 }
 

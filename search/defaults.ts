@@ -49,6 +49,7 @@ export const DEFAULTS = {
   maxLength: 1_000_000,
   /** Ours: no limit; the caller's budget ends the search. */
   maxSteps: Number.MAX_SAFE_INTEGER,
+  maxTrials: Number.MAX_SAFE_INTEGER,
   /** Ours: cells, actions and landmarks come from a guest, and must not fill the memory. UTF-16 code units. */
   maxKeyLength: 4_096,
   /** Go-Explore's code repeats each action 20 times on average: for video frames. Text and tools want no repeats. */
