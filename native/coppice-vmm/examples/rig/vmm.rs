@@ -1,0 +1,214 @@
+//! A handle on one VMM process, as the daemon has it.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command as Process;
+use std::time::{Duration, Instant};
+
+use coppice_wire::encode_frame;
+use coppice_wire::frame::read_message;
+use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd, Stages};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+
+pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// Longest wait for one event; emulated hosts boot in seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Vmm {
+    pub socket: UnixStream,
+    pub pid: u32,
+    pub console: Vec<u8>,
+    /// Agent payloads that came while something else was waited for.
+    pub inbox: Vec<Vec<u8>>,
+}
+
+pub struct Forked {
+    pub child: Vmm,
+    /// From the request to the child's `Started`.
+    pub started: Duration,
+    pub fork_stages: Stages,
+    pub start_stages: Stages,
+}
+
+impl Vmm {
+    pub fn spawn(program: &str) -> Outcome<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_read_timeout(Some(PATIENCE))?;
+        let theirs: OwnedFd = theirs.into();
+        let number = theirs.as_raw_fd();
+        let mut process = Process::new(program);
+        process.args(["--control-fd", &number.to_string()]);
+        // SAFETY: fcntl is async-signal-safe; the descriptor stays open until the spawn is over.
+        unsafe {
+            process.pre_exec(move || match libc::fcntl(number, libc::F_SETFD, 0) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            })
+        };
+        let pid = process.spawn()?.id();
+        Ok(Self {
+            socket: ours,
+            pid,
+            console: Vec::new(),
+            inbox: Vec::new(),
+        })
+    }
+
+    pub fn boot(program: &str, config: &BootConfig) -> Outcome<(Self, Stages)> {
+        let mut vmm = Self::spawn(program)?;
+        vmm.send(&Command::Boot { config: config.clone() })?;
+        let Event::Started { stages, .. } = vmm.event()? else {
+            return Err("expected Started".into());
+        };
+        let ready = vmm.payload()?;
+        if ready != b"ready" {
+            return Err(format!("expected ready, got {}", String::from_utf8_lossy(&ready)).into());
+        }
+        Ok((vmm, stages))
+    }
+
+    pub fn send(&mut self, command: &Command) -> Outcome<()> {
+        Ok(io::Write::write_all(&mut self.socket, &encode_frame(command)?)?)
+    }
+
+    /// Next event that is not console output.
+    pub fn event(&mut self) -> Outcome<Event> {
+        loop {
+            match read_message::<Event>(&mut self.socket)? {
+                None => return Err(format!("VMM {} closed its socket", self.pid).into()),
+                Some(Event::Console { data }) => self.console.extend(data),
+                Some(event) => return Ok(event),
+            }
+        }
+    }
+
+    /// Next event that is neither console output nor an agent payload.
+    pub fn answer(&mut self) -> Outcome<Event> {
+        loop {
+            match self.event()? {
+                Event::Agent { data } => self.inbox.push(data),
+                event => return Ok(event),
+            }
+        }
+    }
+
+    pub fn payload(&mut self) -> Outcome<Vec<u8>> {
+        if !self.inbox.is_empty() {
+            return Ok(self.inbox.remove(0));
+        }
+        match self.event()? {
+            Event::Agent { data } => Ok(data),
+            other => Err(format!("expected an agent payload, got {other:?}").into()),
+        }
+    }
+
+    pub fn ask_raw(&mut self, request: &[u8]) -> Outcome<Vec<u8>> {
+        self.send(&Command::Agent { data: request.to_vec() })?;
+        self.payload()
+    }
+
+    pub fn ask(&mut self, request: &str) -> Outcome<String> {
+        Ok(String::from_utf8_lossy(&self.ask_raw(request.as_bytes())?).into_owned())
+    }
+
+    pub fn number(&mut self, request: &str) -> Outcome<u64> {
+        let text = self.ask(request)?;
+        Ok(text
+            .parse()
+            .map_err(|_| format!("{request}: expected a number, got {text:?}"))?)
+    }
+
+    pub fn pause(&mut self) -> Outcome<Duration> {
+        let start = Instant::now();
+        self.send(&Command::Pause)?;
+        match self.answer()? {
+            Event::Paused { .. } => Ok(start.elapsed()),
+            other => Err(format!("expected Paused, got {other:?}").into()),
+        }
+    }
+
+    pub fn resume(&mut self) -> Outcome<()> {
+        self.send(&Command::Resume)?;
+        match self.answer()? {
+            Event::Resumed { .. } => Ok(()),
+            other => Err(format!("expected Resumed, got {other:?}").into()),
+        }
+    }
+
+    pub fn park(&mut self) -> Outcome<(u64, Stages, Duration)> {
+        let start = Instant::now();
+        self.send(&Command::Park)?;
+        match self.answer()? {
+            Event::Parked { dirty_pages, stages } => Ok((dirty_pages, stages, start.elapsed())),
+            other => Err(format!("expected Parked, got {other:?}").into()),
+        }
+    }
+
+    pub fn fork(&mut self) -> Outcome<Forked> {
+        let start = Instant::now();
+        let mut child = self.request_fork(1)?;
+        let (pid, fork_stages) = match self.answer()? {
+            Event::Forked { pid, stages, .. } => (pid, stages),
+            other => return Err(format!("expected Forked, got {other:?}").into()),
+        };
+        child.pid = pid;
+        match child.event()? {
+            Event::Started { stages, .. } => Ok(Forked {
+                child,
+                started: start.elapsed(),
+                fork_stages,
+                start_stages: stages,
+            }),
+            other => Err(format!("expected Started, got {other:?}").into()),
+        }
+    }
+
+    /// Sends `Fork`; the child's handle has no pid yet.
+    pub fn request_fork(&mut self, tag: u64) -> Outcome<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_read_timeout(Some(PATIENCE))?;
+        let frame = encode_frame(&Command::Fork { tag })?;
+        let descriptors = [theirs.as_raw_fd()];
+        let rights = [ControlMessage::ScmRights(&descriptors)];
+        sendmsg::<()>(
+            self.socket.as_raw_fd(),
+            &[IoSlice::new(&frame)],
+            &rights,
+            MsgFlags::empty(),
+            None,
+        )?;
+        Ok(Self {
+            socket: ours,
+            pid: 0,
+            console: Vec::new(),
+            inbox: Vec::new(),
+        })
+    }
+
+    /// Waits for the guest's own end.
+    pub fn ended(&mut self) -> Outcome<(GuestEnd, String)> {
+        match self.answer()? {
+            Event::GuestEnded { reason, detail } => Ok((reason, detail)),
+            other => Err(format!("expected GuestEnded, got {other:?}").into()),
+        }
+    }
+
+    /// Waits for the process, which is a child of this one whoever forked it.
+    pub fn reap(&self) -> Outcome<()> {
+        waitpid(Pid::from_raw(self.pid as i32), None)?;
+        Ok(())
+    }
+
+    /// Closes the socket and waits for the process.
+    pub fn close(self) -> Outcome<()> {
+        let pid = self.pid;
+        drop(self);
+        waitpid(Pid::from_raw(pid as i32), None)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,161 @@
+//! The machine's devices and where they are.
+
+use virtio_queue::Error as QueueError;
+
+mod block;
+mod console;
+mod ring;
+mod serial;
+mod transport;
+
+pub use block::Block;
+pub use console::Console;
+pub use ring::Abuse;
+pub use serial::{COM1_GSI, COM1_PORT, COM1_PORTS};
+pub use transport::WINDOW_BYTES;
+
+use serial::SerialPort;
+use transport::Transport;
+
+use crate::memory::{MMIO_HOLE_START, Memory};
+
+/// Register windows of the virtio devices, one after the other.
+pub const VIRTIO_BASE: u64 = MMIO_HOLE_START + 0x1000_0000;
+/// Interrupts of the virtio devices (level-triggered, active high), in the order of their windows.
+pub const VIRTIO_GSIS: [u32; 2] = [5, 6];
+
+const BLOCK_WINDOW: u64 = 0;
+const CONSOLE_WINDOW: u64 = 1;
+
+/// ACPI registers of hardware-reduced machines.
+pub const SLEEP_CONTROL_PORT: u16 = 0x600;
+pub const SLEEP_STATUS_PORT: u16 = 0x601;
+pub const RESET_PORT: u16 = 0x602;
+pub const RESET_VALUE: u8 = 1;
+/// SLP_EN of the sleep control register.
+const SLEEP_ENABLE: u8 = 1 << 5;
+
+/// What a port write asks of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PortEffect {
+    None,
+    PowerOff,
+    Reset,
+}
+
+/// All devices of one machine. Everything in here is memory: a fork copies it.
+pub struct Devices {
+    serial: SerialPort,
+    block: Transport<Block>,
+    console: Transport<Console>,
+    /// Levels of the virtio lines that the interrupt controller knows.
+    lines: [bool; 2],
+}
+
+impl Devices {
+    pub fn new(image: Block) -> Result<Self, QueueError> {
+        Ok(Self {
+            serial: SerialPort::new(),
+            block: Transport::new(image)?,
+            console: Transport::new(Console::new())?,
+            lines: [false; 2],
+        })
+    }
+
+    pub fn port_read(&mut self, port: u16, data: &mut [u8]) {
+        data.fill(match port.checked_sub(COM1_PORT) {
+            Some(register) if register < COM1_PORTS => self.serial.read(register as u8),
+            // Sleep status reads as 0 or the guest waits for it; every other port is empty.
+            _ if port == SLEEP_STATUS_PORT => 0,
+            _ => 0xff,
+        });
+    }
+
+    pub fn port_write(&mut self, port: u16, data: &[u8]) -> PortEffect {
+        match port {
+            SLEEP_CONTROL_PORT if data.iter().any(|byte| byte & SLEEP_ENABLE != 0) => PortEffect::PowerOff,
+            RESET_PORT if data.contains(&RESET_VALUE) => PortEffect::Reset,
+            _ => {
+                if let Some(register) = port.checked_sub(COM1_PORT).filter(|register| *register < COM1_PORTS) {
+                    data.iter().for_each(|byte| self.serial.write(register as u8, *byte));
+                }
+                PortEffect::None
+            }
+        }
+    }
+
+    pub fn mmio_read(&self, address: u64, data: &mut [u8]) {
+        match window(address) {
+            Some((BLOCK_WINDOW, offset)) => self.block.read(offset, data),
+            Some((CONSOLE_WINDOW, offset)) => self.console.read(offset, data),
+            _ => data.fill(0xff),
+        }
+    }
+
+    pub fn mmio_write(&mut self, address: u64, data: &[u8], memory: &Memory) -> Result<(), Abuse> {
+        match window(address) {
+            Some((BLOCK_WINDOW, offset)) => self.block.write(offset, data, memory),
+            Some((CONSOLE_WINDOW, offset)) => self.console.write(offset, data, memory),
+            _ => Ok(()),
+        }
+    }
+
+    /// Queues a payload for the agent; `false` where too much waits already.
+    pub fn push_agent(&mut self, payload: &[u8], memory: &Memory) -> Result<bool, Abuse> {
+        let queued = self.console.device.push(payload);
+        self.console.serve(Console::RECEIVE_QUEUE, memory)?;
+        Ok(queued)
+    }
+
+    /// Next payload from the agent.
+    pub fn pop_agent(&mut self, memory: &Memory) -> Result<Option<Vec<u8>>, Abuse> {
+        let payload = self.console.device.pop();
+        if payload.is_some() {
+            self.serve_waiting(memory)?;
+        }
+        Ok(payload)
+    }
+
+    /// Serves what no kick will announce: queues that were left because of a full buffer.
+    pub fn serve_waiting(&mut self, memory: &Memory) -> Result<(), Abuse> {
+        match self.console.device.waiting_queue() {
+            Some(queue) => self.console.serve(queue, memory),
+            None => Ok(()),
+        }
+    }
+
+    /// Console lines that the guest has ended; with `all` also the one that it has not.
+    pub fn take_console(&mut self, all: bool) -> Option<Vec<u8>> {
+        if all {
+            Some(self.serial.take_rest()).filter(|rest| !rest.is_empty())
+        } else {
+            self.serial.take_lines()
+        }
+    }
+
+    /// Reports every interrupt line whose level changed, and the UART's edge, as `(gsi, level)`.
+    pub fn sync_lines<E>(&mut self, mut set: impl FnMut(u32, bool) -> Result<(), E>) -> Result<(), E> {
+        if self.serial.take_interrupt() {
+            set(COM1_GSI, true)?;
+            set(COM1_GSI, false)?;
+        }
+        for (index, level) in [self.block.line(), self.console.line()].into_iter().enumerate() {
+            if self.lines[index] != level {
+                set(VIRTIO_GSIS[index], level)?;
+                self.lines[index] = level;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets what the interrupt controller knows: a new VM's lines are all low.
+    pub fn forget_lines(&mut self) {
+        self.lines = [false; 2];
+    }
+}
+
+/// Number of the virtio window that an address lies in, and the offset in it.
+fn window(address: u64) -> Option<(u64, u64)> {
+    let offset = address.checked_sub(VIRTIO_BASE)?;
+    Some((offset / WINDOW_BYTES, offset % WINDOW_BYTES))
+}

@@ -1,0 +1,92 @@
+//! COM1: the guest's console. Output only; nothing is ever typed into it.
+
+use std::convert::Infallible;
+use std::io::{self, Write};
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use vm_superio::serial::NoEvents;
+use vm_superio::{Serial, Trigger};
+
+pub const COM1_PORT: u16 = 0x3f8;
+pub const COM1_PORTS: u16 = 8;
+pub const COM1_GSI: u32 = 4;
+
+/// A line is passed on when it ends or reaches this length.
+const LINE_BYTES: usize = 512;
+
+/// The interrupt that the UART asks for, until somebody raises it.
+#[derive(Clone, Default)]
+struct Request(Arc<AtomicBool>);
+
+impl Trigger for Request {
+    type E = Infallible;
+
+    fn trigger(&self) -> Result<(), Infallible> {
+        self.0.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// What the guest printed and nobody fetched.
+#[derive(Default)]
+struct Output {
+    bytes: Vec<u8>,
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The UART.
+pub struct SerialPort {
+    uart: Serial<Request, NoEvents, Output>,
+    request: Request,
+}
+
+impl SerialPort {
+    pub fn new() -> Self {
+        let request = Request::default();
+        Self {
+            uart: Serial::new(request.clone(), Output::default()),
+            request,
+        }
+    }
+
+    pub fn read(&mut self, register: u8) -> u8 {
+        self.uart.read(register)
+    }
+
+    pub fn write(&mut self, register: u8, value: u8) {
+        // Neither the trigger nor the buffer can fail.
+        let _ = self.uart.write(register, value);
+    }
+
+    /// Whether the UART has asked for an (edge) interrupt since the last call.
+    pub fn take_interrupt(&self) -> bool {
+        self.request.0.swap(false, Ordering::Relaxed)
+    }
+
+    /// Output that is worth passing on: whole lines, or long pieces of one.
+    pub fn take_lines(&mut self) -> Option<Vec<u8>> {
+        let bytes = &self.uart.writer().bytes;
+        if bytes.last() == Some(&b'\n') || bytes.len() >= LINE_BYTES {
+            Some(self.take_rest())
+        } else {
+            None
+        }
+    }
+
+    /// All output.
+    pub fn take_rest(&mut self) -> Vec<u8> {
+        mem::take(&mut self.uart.writer_mut().bytes)
+    }
+}

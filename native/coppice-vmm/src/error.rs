@@ -1,0 +1,90 @@
+//! What a failed command answers.
+
+use crate::boot::BootError;
+use crate::control::ControlError;
+use crate::devices::Abuse;
+use crate::kvm::KvmError;
+use crate::memory::MemoryError;
+
+/// Why a command failed. `docs/errors.md` lists the codes.
+#[derive(Debug, thiserror::Error)]
+pub enum VmmError {
+    #[error("{command} needs a machine that is {needs}; this one is {is}")]
+    State {
+        command: &'static str,
+        needs: &'static str,
+        is: &'static str,
+    },
+    #[error("Guests with {vcpus} vCPUs are not supported; boot with 1")]
+    Vcpus { vcpus: u8 },
+    #[error("Agent message of {bytes} bytes does not fit: the guest has not read what was sent before")]
+    Backlog { bytes: usize },
+    #[error("Fork came without the child's control socket")]
+    NoSocket,
+    #[error("{call} failed: {source}")]
+    Host { call: &'static str, source: std::io::Error },
+    #[error("Image {path} can't be opened: {source}")]
+    Image { path: String, source: std::io::Error },
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    #[error(transparent)]
+    Boot(#[from] BootError),
+    #[error(transparent)]
+    Kvm(#[from] KvmError),
+    #[error("Virtio queue can't be made: {0}")]
+    Queue(#[from] virtio_queue::Error),
+    /// The guest's fault, and its end.
+    #[error(transparent)]
+    Abuse(#[from] Abuse),
+    /// The process's end.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+}
+
+impl VmmError {
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::State { .. } => "VMM_WRONG_STATE",
+            Self::Vcpus { .. } | Self::Memory(MemoryError::Size { .. }) => "VMM_BAD_SIZE",
+            Self::Backlog { .. } => "VMM_AGENT_BACKLOG",
+            Self::NoSocket | Self::Control(_) => "VMM_PROTOCOL",
+            Self::Image { .. } | Self::Boot(_) => "VMM_BOOT_FILES",
+            Self::Memory(_) | Self::Host { .. } | Self::Queue(_) => "VMM_HOST",
+            Self::Kvm(_) => "VMM_KVM",
+            Self::Abuse(_) => "VMM_DEVICE_ABUSE",
+        }
+    }
+
+    /// Whether the machine may be damaged: a refusal leaves it as it was, anything that fails half-way may not.
+    pub fn poisons(&self) -> bool {
+        !matches!(
+            self,
+            Self::State { .. }
+                | Self::Vcpus { .. }
+                | Self::Backlog { .. }
+                | Self::NoSocket
+                | Self::Image { .. }
+                | Self::Boot(_)
+                | Self::Memory(MemoryError::Size { .. })
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_do_not_poison_and_failures_half_way_do() {
+        assert!(
+            !VmmError::State {
+                command: "Fork",
+                needs: "frozen",
+                is: "running"
+            }
+            .poisons()
+        );
+        assert!(!VmmError::Memory(MemoryError::Size { mib: 1 }).poisons());
+        assert!(VmmError::Kvm(KvmError::Msr { index: 1 }).poisons());
+    }
+}

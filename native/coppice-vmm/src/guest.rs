@@ -1,0 +1,97 @@
+//! What a machine is besides its KVM objects: everything in here is memory, and a fork copies it.
+
+use std::path::Path;
+
+use coppice_wire::vmm::BootConfig;
+use kvm_bindings::CpuId;
+use kvm_ioctls::Kvm;
+
+use crate::boot::{self, Payload};
+use crate::devices::{Block, Devices};
+use crate::error::VmmError;
+use crate::kvm::{self, LiveVm, MsrList, VmState};
+use crate::memory::GuestRam;
+use crate::stages::Stopwatch;
+use crate::vcpu;
+
+/// vCPUs that are supported: the devices are served by the thread that runs the only one.
+const VCPUS: u8 = 1;
+
+/// A machine's memory, devices and constants.
+pub struct Guest {
+    /// Stays open in frozen processes: it is no part of any VM, and children need not open it again.
+    kvm: Kvm,
+    cpuid: CpuId,
+    msrs: MsrList,
+    vcpus: u8,
+    pub ram: GuestRam,
+    pub devices: Devices,
+}
+
+impl Guest {
+    /// Makes the machine and puts it at the kernel's entry point.
+    pub fn boot(config: &BootConfig, stopwatch: &mut Stopwatch) -> Result<(Self, LiveVm), VmmError> {
+        if config.vcpus != VCPUS {
+            return Err(VmmError::Vcpus { vcpus: config.vcpus });
+        }
+        let ram = GuestRam::new(config.memory_mib)?;
+        let image = Block::open(Path::new(&config.image)).map_err(|source| VmmError::Image {
+            path: config.image.clone(),
+            source,
+        })?;
+        let devices = Devices::new(image)?;
+        stopwatch.lap("memory");
+        let payload = Payload {
+            kernel: Path::new(&config.kernel),
+            initrd: Path::new(&config.initrd),
+            extra_command_line: &config.extra_cmdline,
+            vcpus: config.vcpus,
+        };
+        let entry = boot::load(&ram, &payload)?;
+        stopwatch.lap("load");
+        let kvm = open_kvm()?;
+        let cpuid = kvm::guest_cpuid(&kvm)?;
+        stopwatch.lap("openKvm");
+        let live = LiveVm::new(&kvm, &ram, &cpuid, config.vcpus, stopwatch)?;
+        live.enter_kernel(entry)?;
+        let msrs = MsrList::probe(&kvm, &live.vcpus[0])?;
+        stopwatch.lap("registers");
+        Ok((
+            Self {
+                kvm,
+                cpuid,
+                msrs,
+                vcpus: config.vcpus,
+                ram,
+                devices,
+            },
+            live,
+        ))
+    }
+
+    /// Builds a new VM over the memory and puts the saved state into it.
+    pub fn thaw(&mut self, state: &VmState, stopwatch: &mut Stopwatch) -> Result<LiveVm, VmmError> {
+        let live = LiveVm::new(&self.kvm, &self.ram, &self.cpuid, self.vcpus, stopwatch)?;
+        state.restore(&live)?;
+        stopwatch.lap("restore");
+        self.devices.forget_lines();
+        self.devices.serve_waiting(self.ram.memory())?;
+        vcpu::sync_lines(&mut self.devices, &live.vm)?;
+        stopwatch.lap("devices");
+        Ok(live)
+    }
+
+    /// Reads the state of a stopped machine.
+    pub fn save(&self, live: &LiveVm) -> Result<VmState, VmmError> {
+        Ok(VmState::save(live, &self.msrs)?)
+    }
+}
+
+fn open_kvm() -> Result<Kvm, VmmError> {
+    let kvm = Kvm::new().map_err(|error| VmmError::Host {
+        call: "Opening /dev/kvm",
+        source: error.into(),
+    })?;
+    kvm::check_capabilities(&kvm)?;
+    Ok(kvm)
+}

@@ -1,0 +1,101 @@
+//! A machine that KVM runs: VM, memory slots, interrupt controllers, vCPUs.
+
+use kvm_bindings::{CpuId, Msrs, kvm_userspace_memory_region};
+use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
+
+use crate::boot::registers;
+use crate::kvm::{KvmError, Named, cpuid, msrs};
+use crate::memory::GuestRam;
+use crate::stages::Stopwatch;
+
+/// Three pages that Intel processors need for real mode; below the local APIC, in the MMIO hole.
+const TSS_ADDRESS: usize = 0xfffb_d000;
+
+/// What must be there; everything else has a fallback or is in every KVM.
+const REQUIRED: &[(Cap, &str)] = &[
+    (Cap::Irqchip, "KVM_CAP_IRQCHIP"),
+    (Cap::UserMemory, "KVM_CAP_USER_MEMORY"),
+    (Cap::ImmediateExit, "KVM_CAP_IMMEDIATE_EXIT"),
+    (Cap::AdjustClock, "KVM_CAP_ADJUST_CLOCK"),
+    (Cap::MpState, "KVM_CAP_MP_STATE"),
+    (Cap::VcpuEvents, "KVM_CAP_VCPU_EVENTS"),
+    (Cap::Debugregs, "KVM_CAP_DEBUGREGS"),
+    (Cap::Xsave, "KVM_CAP_XSAVE"),
+    (Cap::Xcrs, "KVM_CAP_XCRS"),
+];
+
+/// Refuses a KVM that could not carry a guest's state.
+pub fn check_capabilities(kvm: &Kvm) -> Result<(), KvmError> {
+    match REQUIRED
+        .iter()
+        .find(|(capability, _)| !kvm.check_extension(*capability))
+    {
+        None => Ok(()),
+        Some((_, capability)) => Err(KvmError::Missing { capability }),
+    }
+}
+
+/// A VM over this process's guest RAM. It can't outlive the process or go to another one: KVM ties it to its maker's
+/// address space.
+pub struct LiveVm {
+    pub vm: VmFd,
+    pub vcpus: Vec<VcpuFd>,
+}
+
+impl LiveVm {
+    /// Makes VM and vCPUs; their registers are as after a reset.
+    pub fn new(
+        kvm: &Kvm,
+        ram: &GuestRam,
+        cpuid: &CpuId,
+        vcpus: u8,
+        stopwatch: &mut Stopwatch,
+    ) -> Result<Self, KvmError> {
+        let vm = kvm.create_vm().named("KVM_CREATE_VM")?;
+        stopwatch.lap("createVm");
+        vm.set_tss_address(TSS_ADDRESS).named("KVM_SET_TSS_ADDR")?;
+        // Before the interrupt controllers: a slot that is added to a VM that has them waits for a grace period.
+        add_memory(&vm, ram)?;
+        stopwatch.lap("memslots");
+        vm.create_irq_chip().named("KVM_CREATE_IRQCHIP")?;
+        stopwatch.lap("irqchip");
+        let vcpus = (0..vcpus)
+            .map(|id| {
+                let vcpu = vm.create_vcpu(id.into()).named("KVM_CREATE_VCPU")?;
+                vcpu.set_cpuid2(&cpuid::for_vcpu(cpuid, id)).named("KVM_SET_CPUID2")?;
+                Ok(vcpu)
+            })
+            .collect::<Result<_, KvmError>>()?;
+        stopwatch.lap("vcpus");
+        Ok(Self { vm, vcpus })
+    }
+
+    /// Puts the first vCPU at the kernel's entry point. The others wait for it to start them.
+    pub fn enter_kernel(&self, entry: u64) -> Result<(), KvmError> {
+        let vcpu = &self.vcpus[0];
+        let mut sregs = vcpu.get_sregs().named("KVM_GET_SREGS")?;
+        registers::enter_long_mode(&mut sregs);
+        vcpu.set_sregs(&sregs).named("KVM_SET_SREGS")?;
+        vcpu.set_regs(&registers::general(entry)).named("KVM_SET_REGS")?;
+        for vcpu in &self.vcpus {
+            msrs::write(vcpu, &Msrs::from_entries(&registers::msrs())?)?;
+        }
+        Ok(())
+    }
+}
+
+fn add_memory(vm: &VmFd, ram: &GuestRam) -> Result<(), KvmError> {
+    for (slot, region) in (0u32..).zip(ram.regions()) {
+        let region = kvm_userspace_memory_region {
+            slot,
+            guest_phys_addr: region.guest,
+            memory_size: region.bytes,
+            userspace_addr: ram.host_address(region.offset),
+            flags: 0,
+        };
+        // SAFETY: the range is guest RAM, which stays mapped at this address for the life of the process, and the slots
+        // do not overlap.
+        unsafe { vm.set_user_memory_region(region) }.named("KVM_SET_USER_MEMORY_REGION")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,317 @@
+//! The life of one VMM process: commands move it between its phases.
+//!
+//! ```text
+//! fresh ──Boot──► running ◄──Resume── paused
+//!                  │  └──────Pause─────►│
+//!                  └──Park──► frozen ◄──┘     frozen ──Fork──► (a new process) running
+//! ```
+
+use std::process;
+
+use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd};
+
+use crate::attention::Watch;
+use crate::control::{Control, ControlError, Received};
+use crate::error::VmmError;
+use crate::fork::{Side, die_with_parent, fork_sibling};
+use crate::guest::Guest;
+use crate::kvm::{LiveVm, VmState, skip_stall};
+use crate::stages::Stopwatch;
+use crate::vcpu::{self, Turn};
+
+enum Phase {
+    Fresh,
+    Running(Box<Guest>, LiveVm),
+    Paused(Box<Guest>, LiveVm),
+    Frozen(Box<Guest>, Box<VmState>),
+    /// Only inside of a transition that failed.
+    Lost,
+}
+
+impl Phase {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Fresh => "fresh",
+            Self::Running(..) => "running",
+            Self::Paused(..) => "paused",
+            Self::Frozen(..) => "frozen",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// Whether the process goes on.
+enum Next {
+    Go,
+    Exit,
+}
+
+/// The process.
+pub struct Machine {
+    control: Control,
+    phase: Phase,
+}
+
+impl Machine {
+    pub fn new(control: Control) -> Self {
+        Self {
+            control,
+            phase: Phase::Fresh,
+        }
+    }
+
+    /// Serves commands and runs the guest until one of them or the guest ends it.
+    pub fn run(mut self) -> Result<(), VmmError> {
+        loop {
+            let received = match &mut self.phase {
+                Phase::Running(guest, live) => match run_guest(&mut self.control, guest, live) {
+                    Ok(Outcome::Command(received)) => received,
+                    Ok(Outcome::Ended { reason, detail }) => return self.end(reason, detail),
+                    Err(VmmError::Abuse(abuse)) => return self.end(GuestEnd::DeviceAbuse, abuse.to_string()),
+                    Err(error) => return Err(error),
+                },
+                _ => self.control.wait()?,
+            };
+            match self.handle(received) {
+                Ok(Next::Go) => {}
+                Ok(Next::Exit) => return Ok(()),
+                Err(VmmError::Control(error)) => return Err(error.into()),
+                Err(VmmError::Abuse(abuse)) => return self.end(GuestEnd::DeviceAbuse, abuse.to_string()),
+                Err(error) => self.report(&error)?,
+            }
+        }
+    }
+
+    fn handle(&mut self, received: Received) -> Result<Next, VmmError> {
+        match received.command {
+            Command::Boot { config } => self.boot(&config)?,
+            Command::Agent { data } => self.agent(&data)?,
+            Command::Pause => self.pause()?,
+            Command::Resume => self.resume()?,
+            Command::Park => return self.park(),
+            Command::Fork { tag } => self.fork(tag, received.descriptor)?,
+            Command::Close => return Ok(Next::Exit),
+        }
+        Ok(Next::Go)
+    }
+
+    fn boot(&mut self, config: &BootConfig) -> Result<(), VmmError> {
+        let Phase::Fresh = self.phase else {
+            return Err(self.refuse("Boot", "fresh"));
+        };
+        let mut stopwatch = Stopwatch::start();
+        let (guest, live) = Guest::boot(config, &mut stopwatch)?;
+        self.phase = Phase::Running(Box::new(guest), live);
+        self.control.send(&Event::Started {
+            pid: process::id(),
+            stages: stopwatch.finish(),
+        })?;
+        Ok(())
+    }
+
+    fn agent(&mut self, data: &[u8]) -> Result<(), VmmError> {
+        let (Phase::Running(guest, live) | Phase::Paused(guest, live)) = &mut self.phase else {
+            return Err(self.refuse("Agent", "running or paused"));
+        };
+        let queued = guest.devices.push_agent(data, guest.ram.memory())?;
+        vcpu::sync_lines(&mut guest.devices, &live.vm)?;
+        if queued {
+            Ok(())
+        } else {
+            Err(VmmError::Backlog { bytes: data.len() })
+        }
+    }
+
+    fn pause(&mut self) -> Result<(), VmmError> {
+        let stopwatch = Stopwatch::start();
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Lost) {
+            Phase::Running(guest, live) => Phase::Paused(guest, live),
+            other => {
+                self.phase = other;
+                return Err(self.refuse("Pause", "running"));
+            }
+        };
+        self.control.send(&Event::Paused {
+            stages: stopwatch.finish(),
+        })?;
+        Ok(())
+    }
+
+    fn resume(&mut self) -> Result<(), VmmError> {
+        let mut stopwatch = Stopwatch::start();
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Lost) {
+            Phase::Paused(guest, live) => {
+                live.vcpus.iter().try_for_each(skip_stall)?;
+                Phase::Running(guest, live)
+            }
+            other => {
+                self.phase = other;
+                return Err(self.refuse("Resume", "paused"));
+            }
+        };
+        stopwatch.lap("clock");
+        self.control.send(&Event::Resumed {
+            stages: stopwatch.finish(),
+        })?;
+        Ok(())
+    }
+
+    /// Saves everything and lets go of KVM. When this has failed half-way, the machine is lost.
+    fn park(&mut self) -> Result<Next, VmmError> {
+        let mut stopwatch = Stopwatch::start();
+        let (mut guest, mut live) = match std::mem::replace(&mut self.phase, Phase::Lost) {
+            Phase::Running(guest, live) | Phase::Paused(guest, live) => (guest, live),
+            other => {
+                self.phase = other;
+                return Err(self.refuse("Park", "running or paused"));
+            }
+        };
+        if let Turn::Ended { reason, detail } = vcpu::complete(&mut live, &mut guest.devices, guest.ram.memory())? {
+            self.phase = Phase::Paused(guest, live);
+            self.end(reason, detail)?;
+            return Ok(Next::Exit);
+        }
+        pass_on(&mut self.control, &mut guest, Console::All)?;
+        stopwatch.lap("stop");
+        let state = Box::new(guest.save(&live)?);
+        stopwatch.lap("save");
+        drop(live);
+        stopwatch.lap("close");
+        guest.ram.freeze_base()?;
+        stopwatch.lap("base");
+        let dirty_pages = guest.ram.private_pages()?;
+        self.phase = Phase::Frozen(guest, state);
+        self.control.send(&Event::Parked {
+            dirty_pages,
+            stages: stopwatch.finish(),
+        })?;
+        // What is still unsent belongs to this life, not to the children's.
+        self.control.flush()?;
+        Ok(Next::Go)
+    }
+
+    /// Makes a child that runs. This process stays as it is.
+    fn fork(&mut self, tag: u64, socket: Option<std::os::fd::OwnedFd>) -> Result<(), VmmError> {
+        let Phase::Frozen(..) = self.phase else {
+            return Err(self.refuse("Fork", "frozen"));
+        };
+        let socket = socket.ok_or(VmmError::NoSocket)?;
+        let mut stopwatch = Stopwatch::start();
+        let side = fork_sibling().map_err(|source| VmmError::Host { call: "Fork", source })?;
+        stopwatch.lap("fork");
+        match side {
+            Side::Parent { child } => {
+                drop(socket);
+                self.control.send(&Event::Forked {
+                    tag,
+                    pid: child,
+                    stages: stopwatch.finish(),
+                })?;
+            }
+            Side::Child => {
+                let control = Control::new(socket).and_then(|control| Ok((control, die_with_parent()?)));
+                // Without a socket there is nobody to tell.
+                let Ok((control, ())) = control else { process::exit(1) };
+                self.control = control;
+                self.start(stopwatch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// In a new child: from the template's state to a running machine.
+    fn start(&mut self, mut stopwatch: Stopwatch) -> Result<(), VmmError> {
+        stopwatch.lap("adopt");
+        if let Phase::Frozen(mut guest, state) = std::mem::replace(&mut self.phase, Phase::Lost) {
+            let live = guest.thaw(&state, &mut stopwatch)?;
+            self.phase = Phase::Running(guest, live);
+        }
+        self.control.send(&Event::Started {
+            pid: process::id(),
+            stages: stopwatch.finish(),
+        })?;
+        Ok(())
+    }
+
+    fn refuse(&self, command: &'static str, needs: &'static str) -> VmmError {
+        VmmError::State {
+            command,
+            needs,
+            is: self.phase.name(),
+        }
+    }
+
+    fn report(&mut self, error: &VmmError) -> Result<(), ControlError> {
+        self.control.send(&Event::Failed {
+            code: error.code().to_owned(),
+            message: error.to_string(),
+            poisons: error.poisons(),
+        })
+    }
+
+    /// Sends what the guest has said to the last, and why it said no more.
+    fn end(&mut self, reason: GuestEnd, detail: String) -> Result<(), VmmError> {
+        if let Phase::Running(guest, _) | Phase::Paused(guest, _) = &mut self.phase
+            && let Some(data) = guest.devices.take_console(true)
+        {
+            self.control.send(&Event::Console { data })?;
+        }
+        self.control.send(&Event::GuestEnded { reason, detail })?;
+        self.control.flush()?;
+        Ok(())
+    }
+}
+
+/// Why the guest does not run for the moment.
+enum Outcome {
+    Command(Received),
+    Ended { reason: GuestEnd, detail: String },
+}
+
+/// Runs the guest until a command arrives or it ends.
+fn run_guest(control: &mut Control, guest: &mut Guest, live: &mut LiveVm) -> Result<Outcome, VmmError> {
+    // SAFETY: the vCPU, and with it the mapping that holds the byte, lives longer than `watch`, which is dropped on return.
+    let watch = unsafe { Watch::new(&raw mut live.vcpus[0].get_kvm_run().immediate_exit) };
+    let mut look = true;
+    loop {
+        if watch.take() || look {
+            look = false;
+            if let Some(received) = control.poll()? {
+                return Ok(Outcome::Command(received));
+            }
+            pass_on(control, guest, Console::Lines)?;
+            vcpu::sync_lines(&mut guest.devices, &live.vm)?;
+        }
+        match vcpu::turn(live, 0, &mut guest.devices, guest.ram.memory())? {
+            Turn::Handled => {
+                pass_on(control, guest, Console::Lines)?;
+                vcpu::sync_lines(&mut guest.devices, &live.vm)?;
+            }
+            Turn::Interrupted => {}
+            Turn::Ended { reason, detail } => return Ok(Outcome::Ended { reason, detail }),
+        }
+    }
+}
+
+#[derive(PartialEq)]
+enum Console {
+    Lines,
+    All,
+}
+
+/// Sends on what the guest has said, as far as the daemon keeps up with it. The agent's frames wait, the console's
+/// bytes are dropped.
+fn pass_on(control: &mut Control, guest: &mut Guest, console: Console) -> Result<(), VmmError> {
+    while control.has_room() {
+        let Some(data) = guest.devices.pop_agent(guest.ram.memory())? else {
+            break;
+        };
+        control.send(&Event::Agent { data })?;
+    }
+    if let Some(data) = guest.devices.take_console(console == Console::All)
+        && control.has_room()
+    {
+        control.send(&Event::Console { data })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,312 @@
+//! Guest RAM: one host mapping, shared while the guest boots, private over a sealed base afterwards.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+
+use vm_memory::mmap::MmapRegionError;
+use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionCollectionError, GuestRegionMmap, MmapRegion};
+
+/// What devices and loaders see of guest RAM.
+pub type Memory = GuestMemoryMmap<()>;
+
+pub const MIB: u64 = 1 << 20;
+
+/// Smallest guest: the stock kernel with its initramfs ends in out-of-memory panics below this.
+pub const MIN_MEMORY_MIB: u32 = 80;
+
+/// Largest guest (256 GiB): far below what the identity map and the e820 table allow.
+pub const MAX_MEMORY_MIB: u32 = 256 * 1024;
+
+/// RAM stops here and goes on at 4 GiB; between lie the interrupt controllers and virtio devices.
+pub const MMIO_HOLE_START: u64 = 3 << 30;
+pub const MMIO_HOLE_END: u64 = 4 << 30;
+
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    #[error("Guest memory of {mib} MiB is outside {MIN_MEMORY_MIB}..={MAX_MEMORY_MIB}; choose a size in that range")]
+    Size { mib: u32 },
+    #[error("{what} of guest memory failed: {source}")]
+    Host { what: &'static str, source: io::Error },
+    #[error("Guest memory can't be described: {0}")]
+    Region(#[from] MmapRegionError),
+    #[error("Guest memory regions don't fit together: {0}")]
+    Layout(#[from] GuestRegionCollectionError),
+}
+
+/// A contiguous piece of guest-physical RAM and where it lies in the host mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RamRegion {
+    pub guest: u64,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+/// How `bytes` of RAM lie around the MMIO hole.
+pub fn layout(bytes: u64) -> Vec<RamRegion> {
+    let low = bytes.min(MMIO_HOLE_START);
+    let mut regions = vec![RamRegion {
+        guest: 0,
+        offset: 0,
+        bytes: low,
+    }];
+    if bytes > low {
+        regions.push(RamRegion {
+            guest: MMIO_HOLE_END,
+            offset: low,
+            bytes: bytes - low,
+        });
+    }
+    regions
+}
+
+/// Guest RAM. Its host address never changes in the life of the process and of everything forked from it.
+pub struct GuestRam {
+    host: *mut u8,
+    bytes: u64,
+    file: File,
+    memory: Memory,
+    /// Anonymous pages of this process when the base was made: the VMM's own, none of the guest's.
+    own_anonymous_pages: Option<u64>,
+}
+
+impl GuestRam {
+    /// Fresh, zeroed RAM in a shared mapping of a new memfd.
+    pub fn new(mib: u32) -> Result<Self, MemoryError> {
+        if !(MIN_MEMORY_MIB..=MAX_MEMORY_MIB).contains(&mib) {
+            return Err(MemoryError::Size { mib });
+        }
+        let bytes = u64::from(mib) * MIB;
+        let file = create_memfd()?;
+        file.set_len(bytes)
+            .map_err(|source| MemoryError::Host { what: "Sizing", source })?;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing object; `file` is open and
+        // `bytes` long.
+        let host = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_NORESERVE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if host == libc::MAP_FAILED {
+            return Err(last_error("Mapping"));
+        }
+        advise(host, bytes, libc::MADV_HUGEPAGE);
+        let host = host.cast::<u8>();
+        let memory = describe(host, bytes)?;
+        Ok(Self {
+            host,
+            bytes,
+            file,
+            memory,
+            own_anonymous_pages: None,
+        })
+    }
+
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    pub fn regions(&self) -> Vec<RamRegion> {
+        layout(self.bytes)
+    }
+
+    /// Host address of an offset into the mapping, for KVM memory slots.
+    pub fn host_address(&self, offset: u64) -> u64 {
+        self.host as u64 + offset
+    }
+
+    /// Turns what the guest wrote until now into the immutable base and maps it privately at the same address: later
+    /// writes become private pages, the delta. Does nothing where that happened before.
+    ///
+    /// No VM may be using the memory: KVM would go on writing to the pages of the old mapping.
+    pub fn freeze_base(&mut self) -> Result<(), MemoryError> {
+        if self.own_anonymous_pages.is_some() {
+            return Ok(());
+        }
+        // SAFETY: replaces exactly the mapping made in `new` (same address, same length, same file), which nothing
+        // borrows as Rust references: all access goes through vm-memory's volatile pointers.
+        let host = unsafe {
+            libc::mmap(
+                self.host.cast(),
+                self.bytes as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE,
+                self.file.as_raw_fd(),
+                0,
+            )
+        };
+        if host == libc::MAP_FAILED {
+            return Err(last_error("Private mapping"));
+        }
+        let seals = libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: fcntl with F_ADD_SEALS takes an int and touches no memory of ours.
+        if unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
+            return Err(last_error("Sealing"));
+        }
+        self.own_anonymous_pages = Some(anonymous_pages()?);
+        Ok(())
+    }
+
+    /// Private pages of the guest: the size of the delta.
+    ///
+    /// The kernel keeps this count, so that asking costs the same for any guest (walking the page tables would take
+    /// longer than the rest of a park). It counts all anonymous pages of the process less those that the VMM itself
+    /// had when the base was made: off by what the VMM's heap and stack have grown since, some dozens of pages.
+    pub fn private_pages(&self) -> Result<u64, MemoryError> {
+        match self.own_anonymous_pages {
+            None => Ok(0),
+            Some(own) => Ok(anonymous_pages()?.saturating_sub(own)),
+        }
+    }
+}
+
+fn create_memfd() -> Result<File, MemoryError> {
+    // SAFETY: the name is a NUL-terminated literal; the call touches no other memory.
+    let fd = unsafe { libc::memfd_create(c"coppice-guest".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    if fd < 0 {
+        return Err(last_error("Creation"));
+    }
+    // SAFETY: `fd` was just returned to us and nothing else owns it.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+fn describe(host: *mut u8, bytes: u64) -> Result<Memory, MemoryError> {
+    let mut regions = Vec::new();
+    for region in layout(bytes) {
+        // SAFETY: offset and length lie inside the mapping of `bytes` bytes at `host`, which lives as long as the
+        // process: `GuestRam` never unmaps it, and replaces it only in place.
+        let mapping = unsafe {
+            MmapRegion::build_raw(
+                host.add(region.offset as usize),
+                region.bytes as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+            )?
+        };
+        regions.extend(GuestRegionMmap::new(mapping, GuestAddress(region.guest)));
+    }
+    Ok(Memory::from_regions(regions)?)
+}
+
+/// Gives the kernel a hint; a kernel that does not know it works the same, slower.
+fn advise(host: *mut libc::c_void, bytes: u64, advice: libc::c_int) {
+    // SAFETY: the range is one mapping of ours, and the advice given here never changes its contents.
+    unsafe { libc::madvise(host, bytes as usize, advice) };
+}
+
+/// Anonymous pages of this process: resident less file-backed and shared ones.
+fn anonymous_pages() -> Result<u64, MemoryError> {
+    let read = || -> io::Result<u64> {
+        let statm = fs::read_to_string("/proc/self/statm")?;
+        let mut fields = statm
+            .split_ascii_whitespace()
+            .map(|field| field.parse::<u64>().unwrap_or(0));
+        let (resident, shared) = (fields.nth(1).unwrap_or(0), fields.next().unwrap_or(0));
+        Ok(resident.saturating_sub(shared))
+    };
+    read().map_err(|source| MemoryError::Host {
+        what: "Counting the pages",
+        source,
+    })
+}
+
+fn last_error(what: &'static str) -> MemoryError {
+    MemoryError::Host {
+        what,
+        source: io::Error::last_os_error(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vm_memory::Bytes;
+
+    use super::*;
+
+    const PAGE_BYTES: u64 = 4096;
+
+    #[test]
+    fn layout_below_the_hole_is_one_region() {
+        assert_eq!(
+            layout(256 * MIB),
+            [RamRegion {
+                guest: 0,
+                offset: 0,
+                bytes: 256 * MIB
+            }]
+        );
+        assert_eq!(layout(MMIO_HOLE_START).len(), 1);
+    }
+
+    #[test]
+    fn layout_above_the_hole_continues_at_4_gib_without_losing_bytes() {
+        let bytes = 5 << 30;
+        let regions = layout(bytes);
+        assert_eq!(
+            regions[0],
+            RamRegion {
+                guest: 0,
+                offset: 0,
+                bytes: MMIO_HOLE_START
+            }
+        );
+        assert_eq!(
+            regions[1],
+            RamRegion {
+                guest: MMIO_HOLE_END,
+                offset: MMIO_HOLE_START,
+                bytes: bytes - MMIO_HOLE_START
+            }
+        );
+        assert_eq!(regions.iter().map(|region| region.bytes).sum::<u64>(), bytes);
+    }
+
+    #[test]
+    fn ram_of_a_size_outside_the_limits_is_refused() {
+        for mib in [0, MIN_MEMORY_MIB - 1, MAX_MEMORY_MIB + 1] {
+            assert!(matches!(GuestRam::new(mib), Err(MemoryError::Size { mib: given }) if given == mib));
+        }
+    }
+
+    #[test]
+    fn frozen_base_keeps_its_bytes_and_later_writes_stay_private() {
+        let mut ram = GuestRam::new(MIN_MEMORY_MIB).unwrap();
+        ram.memory().write_obj(1u32, GuestAddress(0x1000)).unwrap();
+        ram.freeze_base().unwrap();
+        ram.freeze_base().unwrap();
+        assert_eq!(ram.memory().read_obj::<u32>(GuestAddress(0x1000)).unwrap(), 1);
+
+        ram.memory().write_obj(2u32, GuestAddress(0x1000)).unwrap();
+        let mut base = [0u8; 4];
+        std::os::unix::fs::FileExt::read_exact_at(&ram.file, &mut base, 0x1000).unwrap();
+        assert_eq!(u32::from_le_bytes(base), 1);
+        assert!(
+            std::os::unix::fs::FileExt::write_at(&ram.file, &base, 0).is_err(),
+            "the base is sealed"
+        );
+    }
+
+    #[test]
+    fn private_pages_count_what_was_written_since_the_base() {
+        let mut ram = GuestRam::new(MIN_MEMORY_MIB).unwrap();
+        assert_eq!(ram.private_pages().unwrap(), 0);
+        ram.freeze_base().unwrap();
+        for page in 0..1000 {
+            ram.memory().write_obj(7u8, GuestAddress(page * PAGE_BYTES)).unwrap();
+        }
+        let pages = ram.private_pages().unwrap();
+        assert!((900..1200).contains(&pages), "{pages}");
+    }
+
+    #[test]
+    fn memory_in_the_hole_is_not_accessible() {
+        let ram = GuestRam::new(4096).unwrap();
+        assert!(ram.memory().read_obj::<u8>(GuestAddress(MMIO_HOLE_START)).is_err());
+        assert!(ram.memory().read_obj::<u8>(GuestAddress(MMIO_HOLE_END)).is_ok());
+    }
+}
