@@ -1,72 +1,122 @@
 /** Finds a host that can run sandboxes, and connects to it. */
 
-import { z } from "zod";
-
 import type { ConnectOptions, Host, HostAddress } from "./api.js";
-import type { Connection } from "./client/connection.js";
+import { buildImageFile } from "./artifacts/index.js";
+import { type Carrier, ensureCarrier } from "./carrier/index.js";
 import { dial } from "./client/handshake.js";
 import { createHost, type HostBackend } from "./client/host.js";
-import { checkInput, invalidArgument } from "./client/validation.js";
+import { checkInput, inputs, invalidArgument } from "./client/validation.js";
 import { CoppiceError } from "./errors.js";
 
-const endpointSchema = z.union([
-  z.strictObject({ unix: z.string().min(1) }),
-  z.strictObject({ host: z.string().min(1), port: z.number().int().min(1).max(65_535) }),
-]);
+type Environment = Readonly<Record<string, string | undefined>>;
 
-const addressSchema = z.strictObject({
-  kind: z.enum(["kvm", "carrier"]),
-  endpoint: endpointSchema,
-  token: z.string().optional(),
-  session: z.string().min(1),
-});
-
-const optionsSchema = z.strictObject({
-  kind: z
-    .string()
-    .refine((kind) => ["auto", "kvm", "carrier"].includes(kind) || kind.startsWith("coppice://"), {
-      error: "must be auto, kvm, carrier or coppice://host:port",
-    })
-    .optional(),
-  token: z.string().min(1).optional(),
-  join: addressSchema.optional(),
-  signal: z.custom<AbortSignal>((value) => value instanceof AbortSignal, "must be an AbortSignal").optional(),
-  onProgress: z.custom((value) => typeof value === "function", "must be a function").optional(),
-  pool: z.looseObject({}).optional(),
-  imageBuilder: z.custom((value) => typeof value === "function", "must be a function").optional(),
-});
+/** What `kind` and `COPPICE_HOST` may say, read. */
+type Choice =
+  | { readonly kind: "auto" | "kvm" | "carrier" }
+  | { readonly kind: "remote"; readonly host: string; readonly port: number };
 
 /**
  * A host to fork sandboxes on. The caller closes it (`await using`). Throws `NO_USABLE_HOST` where there is none and none can
  * be started: the remedy names what is missing; `HOST_UNREACHABLE`, `PROTOCOL_MISMATCH`, `INVALID_ARGUMENT`, `ABORTED`.
  */
 export async function connectHost(options: ConnectOptions = {}): Promise<Host> {
-  checkInput(optionsSchema, options, "options");
+  checkInput(inputs.connectOptions, options, "options");
   if (options.join !== undefined) {
     return await joinHost(options.join, options);
   }
-  throw new CoppiceError("No usable host", { code: "NO_USABLE_HOST", faultDomain: "user" });
+  const choice = choose(options, process.env);
+  switch (choice.kind) {
+    case "remote":
+      return await connectRemote(choice, options);
+    case "kvm":
+      throw noUsableHost("KVM", new Error("unavailable"));
+    case "carrier":
+    case "auto":
+      return await connectCarrier(options);
+  }
+}
+
+/** An option wins over the environment; the environment over `auto`. */
+function choose(options: ConnectOptions, env: Environment): Choice {
+  const fromEnvironment = env["COPPICE_HOST"];
+  const isAutomatic = options.kind === undefined || options.kind === "auto";
+  const text = isAutomatic && fromEnvironment ? fromEnvironment : (options.kind ?? "auto");
+  const field = text === options.kind ? "options.kind" : "COPPICE_HOST";
+  if (text === "auto" || text === "kvm" || text === "carrier") {
+    return { kind: text };
+  }
+  return { kind: "remote", ...readUrl(text, field) };
+}
+
+function readUrl(text: string, field: string): { readonly host: string; readonly port: number } {
+  const problem = "must be auto, kvm, carrier or coppice://host:port";
+  // URL parsers know no such scheme and leave the host part alone, so it is read here.
+  const match = /^coppice:\/\/(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})\/?$/.exec(text);
+  const host = match?.[1] ?? match?.[2];
+  const port = Number(match?.[3]);
+  if (host === undefined || port < 1 || port > 65_535) {
+    throw invalidArgument(field, problem);
+  }
+  return { host, port };
+}
+
+async function connectRemote(
+  endpoint: { readonly host: string; readonly port: number },
+  options: ConnectOptions,
+): Promise<Host> {
+  const token = options.token ?? process.env["COPPICE_TOKEN"];
+  if (!token) {
+    throw invalidArgument("options.token", "is required for a remote host; give it, or set COPPICE_TOKEN");
+  }
+  options.onProgress?.(`Connecting to ${endpoint.host}:${endpoint.port}`);
+  return await openHost({ host: endpoint.host, port: endpoint.port }, { token }, pathBackend(options), options);
+}
+
+async function connectCarrier(options: ConnectOptions): Promise<Host> {
+  const carrier = await ensureCarrier(pick(options)).catch((error: unknown) => {
+    throw noUsableHost("the emulated host can't be had", error);
+  });
+  try {
+    return await openHost(
+      { host: carrier.host, port: carrier.port },
+      { token: carrier.token },
+      carrierBackend(carrier, options),
+      options,
+    );
+  } catch (error) {
+    await carrier.release({ stopIfUnused: carrier.started }).catch(() => undefined);
+    throw error;
+  }
 }
 
 async function joinHost(join: HostAddress, options: ConnectOptions): Promise<Host> {
   for (const key of ["kind", "token"] as const) {
     if (options[key] !== undefined) {
-      throw invalidArgument(key, "can't be given together with `join`, which says it already");
+      throw invalidArgument(`options.${key}`, "can't be given together with `join`, which says it already");
     }
   }
-  const connection = await dial({
-    endpoint: join.endpoint,
-    token: join.token,
-    session: join.session,
-    signal: options.signal,
-  });
-  return await open(connection, join, options);
+  const backend = join.kind === "carrier" ? joinedCarrierBackend(options) : pathBackend(options);
+  return await openHost(join.endpoint, { token: join.token, session: join.session }, backend, options);
 }
 
-async function open(connection: Connection, address: HostAddress, options: ConnectOptions): Promise<Host> {
+async function openHost(
+  endpoint: HostAddress["endpoint"],
+  credentials: { readonly token?: string | undefined; readonly session?: string },
+  backend: HostBackend,
+  options: ConnectOptions,
+): Promise<Host> {
+  const { token, session } = credentials;
+  const connection = await dial({ endpoint, token, session, signal: options.signal });
+  const { welcome } = connection;
+  const address: HostAddress = Object.freeze({
+    kind: welcome.hostKind,
+    endpoint,
+    session: welcome.session,
+    ...(token === undefined ? {} : { token }),
+  });
   try {
     return await createHost(
-      { connection, address, backend: createBackend(options), pool: options.pool },
+      { connection, address, backend, pool: options.pool },
       options.signal === undefined ? {} : { signal: options.signal },
     );
   } catch (error) {
@@ -75,15 +125,61 @@ async function open(connection: Connection, address: HostAddress, options: Conne
   }
 }
 
-function createBackend(options: ConnectOptions): HostBackend {
+/** A daemon that opens image files by their path: it must see the same file system as this process. */
+function pathBackend(options: ConnectOptions): HostBackend {
+  const build = options.imageBuilder ?? buildImageFile;
   return {
     provideImage: async (spec, buildOptions) => {
-      if (options.imageBuilder === undefined) {
-        throw new CoppiceError("No image builder", { code: "NO_USABLE_HOST", faultDomain: "user" });
-      }
-      const { id, path } = await options.imageBuilder(spec, buildOptions);
+      const { id, path } = await build(spec, buildOptions);
       return { id, source: { path } };
     },
-    stopIfUnused: () => Promise.resolve(),
+    release: () => Promise.resolve(),
   };
+}
+
+function carrierBackend(carrier: Carrier, options: ConnectOptions): HostBackend {
+  const build = options.imageBuilder ?? buildImageFile;
+  return {
+    provideImage: async (spec, buildOptions) => {
+      const { id, path } = await build(spec, buildOptions);
+      return { id, source: await carrier.attachImage(id, path) };
+    },
+    release: (release) => carrier.release({ stopIfUnused: release.stopHostIfUnused === true }),
+  };
+}
+
+/** Who joins a session does not hold its carrier: the connection that made the session does. */
+function joinedCarrierBackend(options: ConnectOptions): HostBackend {
+  return {
+    provideImage: async (spec, buildOptions) => {
+      const carrier = await ensureCarrier(pick(options));
+      try {
+        return await carrierBackend(carrier, options).provideImage(spec, buildOptions);
+      } finally {
+        await carrier.release();
+      }
+    },
+    release: () => Promise.resolve(),
+  };
+}
+
+function pick(options: ConnectOptions): Pick<ConnectOptions, "signal" | "onProgress"> {
+  const { signal, onProgress } = options;
+  return { ...(signal === undefined ? {} : { signal }), ...(onProgress === undefined ? {} : { onProgress }) };
+}
+
+/** The cause says in detail what is missing, and its remedy how to get it. An abort stays an abort, a wrong option the user's. */
+function noUsableHost(what: string, cause: unknown): unknown {
+  const known = cause instanceof CoppiceError ? cause : undefined;
+  if (known?.code === "ABORTED" || known?.code === "INVALID_ARGUMENT") {
+    return known;
+  }
+  const reason = cause instanceof Error ? cause.message : String(cause);
+  return new CoppiceError(`No usable host: ${what}: ${reason}`, {
+    code: "NO_USABLE_HOST",
+    faultDomain: "host",
+    retryable: known?.retryable ?? false,
+    remedy: known?.remedy ?? "Run `coppice doctor`: it says what this machine can do and what is missing.",
+    cause,
+  });
 }

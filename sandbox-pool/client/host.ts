@@ -34,8 +34,8 @@ export interface HostBackend {
     spec: ImageSpec,
     options: CallOptions & { readonly onProgress?: (message: string) => void },
   ): Promise<{ readonly id: string; readonly source: { readonly path: string } | { readonly serial: string } }>;
-  /** Ends the host process where nobody uses it any more; called when the connection is closed. */
-  stopIfUnused(): Promise<void>;
+  /** This client needs the host no more; called when its connection is closed. */
+  release(options: HostCloseOptions): Promise<void>;
 }
 
 export interface HostParts {
@@ -134,11 +134,9 @@ class HostHandle implements Host {
 
   async #close(options: HostCloseOptions): Promise<void> {
     // The session's end closes what waits in the pool; children of a session that others share are closed by the drain.
-    await this.#pool.drain().catch(() => undefined);
+    await this.#pool.drain();
     await this.#session.connection.close();
-    if (options.stopHostIfUnused === true) {
-      await this.#backend.stopIfUnused();
-    }
+    await this.#backend.release(options);
   }
 
   async #buildImage(spec: ImageSpec, options: ImageOptions): Promise<Image> {

@@ -2,6 +2,7 @@
 
 import { z } from "zod";
 
+import type { WarmPoolOptions } from "../api.js";
 import { DEFAULTS } from "../defaults.js";
 import { CoppiceError } from "../errors.js";
 
@@ -13,6 +14,7 @@ const MAX_PATH_BYTES = 4_096;
 const MAX_NAME_LENGTH = 256;
 const MAX_TERMINAL_CELLS = 10_000;
 const PERMISSION_BITS = 0o7777;
+const MAX_PORT = 65_535;
 
 const noNul = (text: string): boolean => !text.includes("\0");
 const shortEnough =
@@ -54,6 +56,38 @@ const ptyRead = call.extend({
 });
 const cells = z.number().int().positive().max(MAX_TERMINAL_CELLS);
 const name = z.string().min(1).max(MAX_NAME_LENGTH).refine(noNul, "must not contain NUL characters");
+
+const port = z.number().int().min(1).max(MAX_PORT);
+
+const hostAddress = z.strictObject({
+  kind: z.enum(["kvm", "carrier"]),
+  endpoint: z.union([z.strictObject({ unix: z.string().min(1) }), z.strictObject({ host: z.string().min(1), port })], {
+    error: "must be { unix: path } or { host, port }",
+  }),
+  token: z.string().min(1).optional(),
+  session: z.string().min(1),
+});
+
+const atLeastZero = z.number().nonnegative().optional();
+const whole = z.number().int().nonnegative().optional();
+const positive = z.number().positive().optional();
+
+const poolOptions = z.strictObject({
+  maxReady: whole,
+  maxReadyPerCheckpoint: whole,
+  maxLive: z.number().int().positive().optional(),
+  minAvailableBytes: whole,
+  memoryReadingMs: atLeastZero,
+  demandHalfLifeMs: positive,
+  demandPerChild: positive,
+  lowWatermark: z.number().gt(0).max(1).optional(),
+  highWatermark: z.number().min(1).optional(),
+  maxInFlight: whole,
+  refillBatch: z.number().int().positive().optional(),
+  tickMs: positive,
+  failureBackoffMs: atLeastZero,
+  latencySamples: z.number().int().positive().optional(),
+} satisfies Record<keyof WarmPoolOptions, z.ZodType>);
 
 /** By what is checked; `checkInput` takes one of these. */
 export const inputs = Object.freeze({
@@ -97,6 +131,15 @@ export const inputs = Object.freeze({
     warmUp: callback.optional(),
     key: z.string().min(1).optional(),
     onProgress: callback.optional(),
+  }),
+  connectOptions: z.strictObject({
+    kind: z.string().min(1).optional(),
+    token: z.string().min(1).optional(),
+    join: hostAddress.optional(),
+    signal: signal.optional(),
+    onProgress: callback.optional(),
+    pool: poolOptions.optional(),
+    imageBuilder: callback.optional(),
   }),
   id: z.string().min(1),
   memoryUsageOf: z.union([z.strictObject({ sandbox: z.string() }), z.strictObject({ checkpoint: z.string() })], {

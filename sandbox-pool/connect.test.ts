@@ -1,0 +1,56 @@
+import { afterEach, describe, expect, it, vi } from "vitest";
+
+import type { ConnectOptions } from "./api.js";
+import { connectHost } from "./connect.js";
+
+const ADDRESS = { kind: "kvm", endpoint: { unix: "/nowhere/daemon.sock" }, session: "s" } as const;
+
+afterEach(() => {
+  vi.unstubAllEnvs();
+});
+
+describe("connectHost", () => {
+  it.each([
+    ["an unknown kind", { kind: "docker" }, "options.kind"],
+    ["an address without a port", { kind: "coppice://host" }, "options.kind"],
+    ["a port that does not exist", { kind: "coppice://host:70000", token: "t" }, "options.kind"],
+    ["a remote host without a token", { kind: "coppice://host:1" }, "options.token"],
+    ["an option that does not exist", { hots: "x" }, "options"],
+    ["a session to join and a kind", { join: ADDRESS, kind: "kvm" }, "options.kind"],
+    ["an address that is none", { join: { ...ADDRESS, endpoint: {} } }, "options.join.endpoint"],
+    ["a watermark above one", { pool: { lowWatermark: 2 } }, "options.pool.lowWatermark"],
+  ])("with %s is refused and names the field", async (_, options, field) => {
+    vi.stubEnv("COPPICE_TOKEN", "");
+    await expect(connectHost(options as ConnectOptions)).rejects.toMatchObject({
+      code: "INVALID_ARGUMENT",
+      message: expect.stringContaining(`\`${field}\``),
+    });
+  });
+
+  it("with a COPPICE_HOST that says nothing known is refused and names the variable", async () => {
+    vi.stubEnv("COPPICE_HOST", "somewhere");
+    await expect(connectHost()).rejects.toMatchObject({
+      code: "INVALID_ARGUMENT",
+      message: expect.stringContaining("COPPICE_HOST"),
+    });
+  });
+
+  it("takes the host of COPPICE_HOST and the token of COPPICE_TOKEN", async () => {
+    vi.stubEnv("COPPICE_HOST", "coppice://127.0.0.1:1");
+    vi.stubEnv("COPPICE_TOKEN", "secret");
+    await expect(connectHost()).rejects.toMatchObject({
+      code: "HOST_UNREACHABLE",
+      message: expect.stringContaining("127.0.0.1:1"),
+    });
+  });
+
+  it("to a session whose host is gone says so", async () => {
+    await expect(connectHost({ join: ADDRESS })).rejects.toMatchObject({ code: "HOST_UNREACHABLE" });
+  });
+
+  it("aborted before it begins rejects", async () => {
+    await expect(connectHost({ join: ADDRESS, signal: AbortSignal.abort() })).rejects.toMatchObject({
+      code: "ABORTED",
+    });
+  });
+});
