@@ -59,6 +59,9 @@ export interface RunResult {
     /** Steps taken again because a checkpoint had been evicted. */
     readonly replayedSteps: number;
     readonly forks: number;
+    /** From the first trial to the last. */
+    readonly searchMs: number;
+    /** With set-up. */
     readonly wallMs: number;
   };
   readonly checkpoints: CheckpointCounts;
@@ -160,10 +163,11 @@ class Run {
       onTold: () => eviction.check(),
     });
     reporter.start();
+    const begin = performance.now();
     try {
       const ended = await scheduler.run();
       reporter.last();
-      return this.#result({ driver, nodes, ended, root });
+      return this.#result({ driver, nodes, ended, root, searchMs: performance.now() - begin });
     } finally {
       reporter.stop();
       await executor.close();
@@ -214,8 +218,14 @@ class Run {
     return resolved.search.optimiseScore ?? environment.score === undefined;
   }
 
-  #result(parts: { driver: SearchDriver; nodes: NodeTable; ended: EndReason; root: Root }): RunResult {
-    const { driver, nodes, ended, root } = parts;
+  #result(parts: {
+    readonly driver: SearchDriver;
+    readonly nodes: NodeTable;
+    readonly ended: EndReason;
+    readonly root: Root;
+    readonly searchMs: number;
+  }): RunResult {
+    const { driver, nodes, ended, root, searchMs } = parts;
     const best: NodeView = driver.best();
     const summary = driver.summary();
     const { replayed, forks } = this.#counters.read();
@@ -237,6 +247,7 @@ class Run {
         trials: summary.trials,
         replayedSteps: replayed,
         forks,
+        searchMs,
         wallMs: this.#elapsedMs(),
       },
       checkpoints: this.#checkpoints.counts,

@@ -1,0 +1,30 @@
+/** Arguments of options, checked where they are read, so that the message names the option. */
+
+import { InvalidArgumentError } from "commander";
+
+export function wholeNumber(minimum: number, maximum = Number.MAX_SAFE_INTEGER): (text: string) => number {
+  return (text) => {
+    const value = /^[+-]?\d+$/.test(text) ? Number(text) : Number.NaN;
+    if (!(value >= minimum && value <= maximum)) {
+      const range = maximum === Number.MAX_SAFE_INTEGER ? `of at least ${minimum}` : `from ${minimum} to ${maximum}`;
+      throw new InvalidArgumentError(`Give a whole number ${range}.`);
+    }
+    return value;
+  };
+}
+
+export function positiveNumber(maximum: number): (text: string) => number {
+  return (text) => {
+    const value = /^\d*\.?\d+$/.test(text) ? Number(text) : Number.NaN;
+    if (!(value > 0 && value <= maximum)) throw new InvalidArgumentError(`Give a number above 0, at most ${maximum}.`);
+    return value;
+  };
+}
+
+export type HostKind = "auto" | "kvm" | "carrier" | `coppice://${string}`;
+
+export function hostKind(text: string): HostKind {
+  if (text === "auto" || text === "kvm" || text === "carrier") return text;
+  if (/^coppice:\/\/[^/:]+:\d+$/.test(text)) return text as HostKind;
+  throw new InvalidArgumentError("Give auto, kvm, carrier or coppice://HOST:PORT.");
+}
