@@ -28,7 +28,9 @@ import { checkpointsOf, recordVisits } from "./record-outcome.js";
 import type { RolloutOutcome, RolloutTrial } from "./rollout.js";
 import { TrialBook, type TrialRecord } from "./trial-book.js";
 
-export type ArchiveSearch<Options> = SearchAlgorithm<Options, ArchiveState, RolloutTrial, RolloutOutcome>;
+export interface ArchiveSearch<Options> extends SearchAlgorithm<Options, ArchiveState, RolloutTrial, RolloutOutcome> {
+  serialise(state: ArchiveState): SerialisedArchive;
+}
 
 export function createArchiveSearch<Options>(
   strategy: ArchiveStrategy,

@@ -132,6 +132,7 @@ function resolveRoot(root: RootState): ArchiveConfig["root"] {
   if (!Number.isFinite(score)) throw invalidArgument("root.score", score, "a finite number");
   const checkpoint = root.checkpoint ?? null;
   if (checkpoint !== null && !isKey(checkpoint)) throw invalidArgument("root.checkpoint", checkpoint, "a string");
+  if (typeof (root.landmarks ?? {}) !== "object") throw invalidArgument("root.landmarks", root.landmarks, "an object");
   const landmarks = Object.freeze(sortedLandmarks(root.landmarks ?? {}));
   for (const [kind, key] of landmarks) {
     if (!isKey(kind) || !isKey(key)) throw invalidArgument(`root.landmarks.${kind}`, key, "a string");

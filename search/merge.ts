@@ -9,12 +9,17 @@ export interface Merged {
   readonly released: string[];
 }
 
+interface Collected {
+  readonly accepted: number[];
+  readonly released: string[];
+}
+
 /** The walk of one trial while it is merged. */
 interface Walk {
   readonly state: ArchiveState;
   readonly trial: number;
   readonly startCell: number;
-  readonly merged: Merged;
+  readonly merged: Collected;
   /** Cells that were counted as seen in this trial. */
   readonly seen: Set<number>;
   readonly updated: Set<number>;
@@ -32,7 +37,7 @@ interface Walk {
  */
 export function mergeOutcome(state: ArchiveState, record: TrialRecord, outcome: RecordedOutcome): Merged {
   const { archive } = state;
-  const merged: Merged = { accepted: [], released: [] };
+  const merged: Collected = { accepted: [], released: [] };
   const touched = new Set([record.cell]);
   archive.cells.inFlight.add(record.cell, -1);
   if (outcome.kind !== "lost") {
@@ -49,10 +54,10 @@ export function mergeOutcome(state: ArchiveState, record: TrialRecord, outcome: 
   release(merged, archive.dropHold(record.node));
   for (const cell of touched) archive.reweigh(cell);
   // Only now, because a node that was replaced later in the same trial has lost its checkpoint since.
-  return { accepted: merged.accepted.map(({ node }) => archive.view(node)), released: merged.released };
+  return { accepted: merged.accepted.map((node) => archive.view(node)), released: merged.released };
 }
 
-function startWalk(state: ArchiveState, record: TrialRecord, merged: Merged): Walk {
+function startWalk(state: ArchiveState, record: TrialRecord, merged: Collected): Walk {
   return {
     state,
     trial: record.id,
@@ -107,7 +112,7 @@ function accept(walk: Walk, visit: RecordedVisit, cell: number): void {
   });
   if (replaced !== NO_NODE) release(walk.merged, archive.dropHold(replaced));
   archive.cells.chosenSinceNew.set(walk.startCell, 0);
-  walk.merged.accepted.push(archive.view(node));
+  walk.merged.accepted.push(node);
   walk.updated.add(cell);
   walk.node = node;
   walk.actions = [];
@@ -122,6 +127,6 @@ function resetCells(archive: Archive, cells: ReadonlySet<number>): void {
   }
 }
 
-function release(merged: Merged, checkpoint: string | null): void {
+function release(merged: Collected, checkpoint: string | null): void {
   if (checkpoint !== null) merged.released.push(checkpoint);
 }

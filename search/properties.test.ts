@@ -26,7 +26,7 @@ const schedule: fc.Arbitrary<Schedule> = fc.record({
   restart: fc.constantFrom(0, 0.2),
 });
 const seeds = fc.nat();
-const runs = { numRuns: 60 };
+const runs = { numRuns: 40 };
 
 const settings = fc.record({ options, script, seed: seeds });
 

@@ -6,6 +6,9 @@ export interface SipKey {
   readonly high1: number;
 }
 
+// v0 … v3 as low, high pairs; outlives a call only to save its allocation.
+const v = new Int32Array(8);
+
 /**
  * SipHash-2-4 of the first `length` bytes, 64 bits, written to `out` as signed 32-bit halves.
  *
@@ -13,8 +16,6 @@ export interface SipKey {
  * BigInt takes about twenty times as long.
  */
 export function sipHash24(key: SipKey, bytes: Uint8Array, length: number, out: { high: number; low: number }): void {
-  // v0 … v3 as low, high pairs.
-  const v = new Int32Array(8);
   v[0] = key.low0 ^ 0x70736575;
   v[1] = key.high0 ^ 0x736f6d65;
   v[2] = key.low1 ^ 0x6e646f6d;
@@ -24,11 +25,11 @@ export function sipHash24(key: SipKey, bytes: Uint8Array, length: number, out: {
   v[6] = key.low1 ^ 0x79746573;
   v[7] = key.high1 ^ 0x74656462;
   const whole = length - (length % 8);
-  for (let at = 0; at < whole; at += 8) absorb(v, readWord(bytes, at, at + 4), readWord(bytes, at + 4, at + 8));
+  for (let at = 0; at < whole; at += 8) absorb(readWord(bytes, at, at + 4), readWord(bytes, at + 4, at + 8));
   const tail = readWord(bytes, whole + 4, Math.max(length, whole + 4));
-  absorb(v, readWord(bytes, whole, Math.min(length, whole + 4)), tail | (length << 24));
+  absorb(readWord(bytes, whole, Math.min(length, whole + 4)), tail | (length << 24));
   v[4] = (v[4] as number) ^ 0xff;
-  for (let round = 0; round < 4; round += 1) sipRound(v);
+  for (let round = 0; round < 4; round += 1) sipRound();
   out.low = (v[0] as number) ^ (v[2] as number) ^ (v[4] as number) ^ (v[6] as number);
   out.high = (v[1] as number) ^ (v[3] as number) ^ (v[5] as number) ^ (v[7] as number);
 }
@@ -40,16 +41,16 @@ function readWord(bytes: Uint8Array, start: number, end: number): number {
   return word;
 }
 
-function absorb(v: Int32Array, low: number, high: number): void {
+function absorb(low: number, high: number): void {
   v[6] = (v[6] as number) ^ low;
   v[7] = (v[7] as number) ^ high;
-  sipRound(v);
-  sipRound(v);
+  sipRound();
+  sipRound();
   v[0] = (v[0] as number) ^ low;
   v[1] = (v[1] as number) ^ high;
 }
 
-function sipRound(v: Int32Array): void {
+function sipRound(): void {
   let low0 = v[0] as number;
   let high0 = v[1] as number;
   let low1 = v[2] as number;

@@ -5,11 +5,13 @@ export interface MazeState {
   readonly y: number;
 }
 
-/** One string a row; `#` is a wall. */
+/** One string a row; `#` is a wall, `x` a pit. */
 export interface Maze {
   readonly rows: readonly string[];
   readonly start: MazeState;
 }
+
+const PIT = "x";
 
 export const MOVES = ["north", "east", "south", "west"] as const;
 
@@ -32,26 +34,27 @@ export function cellOf({ x, y }: MazeState): string {
 }
 
 export function countCells(maze: Maze): number {
-  return maze.rows.reduce((sum, row) => sum + [...row].filter((square) => square !== "#").length, 0);
+  return maze.rows.reduce((sum, row) => sum + [...row].filter((square) => square === ".").length, 0);
 }
 
-/** A corridor of `length` squares, wound up in rows: far away by steps, and simple. */
-export function corridor(length: number, width: number): Maze {
-  const rows: string[] = [];
-  for (let left = length, row = 0; left > 0; row += 1) {
-    const turnsLeft = row % 2 === 1;
-    if (row % 2 === 0 || row === 0) {
-      const squares = Math.min(left, width);
-      const line = ".".repeat(squares) + "#".repeat(width - squares);
-      rows.push(row % 4 === 0 ? line : [...line].reverse().join(""));
-      left -= squares;
-    } else if (turnsLeft) {
-      const isRight = row % 4 === 1;
-      rows.push(isRight ? `${"#".repeat(width - 1)}.` : `.${"#".repeat(width - 1)}`);
-      left -= 1;
-    }
+/**
+ * A winding corridor of `rows` rows with a pit beside every fourth square: a walk at random rarely lives long, and far away
+ * is simple to reach for those who can return to where they were.
+ */
+export function corridor(rows: number, width: number): Maze {
+  const lines: string[] = [];
+  for (let row = 0; row < rows; row += 1) {
+    lines.push(".".repeat(width));
+    if (row === rows - 1) break;
+    const isRight = row % 2 === 0;
+    const wall = Array.from({ length: width - 1 }, (_, x) => (x % 4 === 1 ? PIT : "#")).join("");
+    lines.push(isRight ? `${wall}.` : `.${[...wall].reverse().join("")}`);
   }
-  return { rows, start: { x: 0, y: 0 } };
+  return { rows: lines, start: { x: 0, y: 0 } };
+}
+
+export function isPit(maze: Maze, { x, y }: MazeState): boolean {
+  return maze.rows[y]?.[x] === PIT;
 }
 
 function isFree(maze: Maze, { x, y }: MazeState): boolean {

@@ -8,13 +8,12 @@ import {
   chooseAction,
   drawUniform,
 } from "../index.js";
-import { cellOf, type Maze, type MazeState, MOVES, move } from "./maze.js";
+import { cellOf, isPit, type Maze, type MazeState, MOVES, move } from "./maze.js";
 
 /** What a trial found, and how good its states are. */
 export interface World {
   readonly maze: Maze;
   readonly score?: (state: MazeState, length: number) => number;
-  readonly terminated?: (state: MazeState) => boolean;
 }
 
 /** Runs trials in a maze and keeps their checkpoints, as an engine with a host would. */
@@ -22,16 +21,21 @@ export class MazeRunner {
   /** Checkpoints that exist. */
   readonly checkpoints = new Map<string, MazeState>();
   readonly replica = new ArchiveReplica();
+  /** Checkpoints that were made. */
+  made = 0;
   readonly #world: World;
+  readonly #keepsAll: boolean;
 
-  constructor(world: World) {
+  /** `keepsAll`: a checkpoint at every step, whatever the judge says. */
+  constructor(world: World, { keepsAll = false } = {}) {
     this.#world = world;
+    this.#keepsAll = keepsAll;
   }
 
   run(state: ArchiveState, trial: RolloutTrial): RolloutOutcome {
     this.replica.apply(archiveDelta(state, Math.max(0, this.replica.version)));
     const judge = this.replica.at(trial);
-    const { maze, score = () => 0, terminated = () => false } = this.#world;
+    const { maze, score = () => 0 } = this.#world;
     let place = this.#start(trial);
     const visits: Visit[] = [];
     for (let step = 0; step < trial.steps; step += 1) {
@@ -39,12 +43,13 @@ export class MazeRunner {
       place = move(maze, place, action);
       const length = trial.from.length + step + 1;
       const standing = { score: score(place, length), length };
-      const hasEnded = terminated(place);
+      const hasEnded = isPit(maze, place);
       const cell = cellOf(place);
       const visit: Visit = { action, reward: 0, cell, terminated: hasEnded, score: standing.score };
-      if (!hasEnded && judge.judge({ cell, ...standing }) === "keep") {
+      if (!hasEnded && (this.#keepsAll || judge.judge({ cell, ...standing }) === "keep")) {
         const checkpoint = `${trial.id}.${trial.attempt}.${step}`;
         this.checkpoints.set(checkpoint, place);
+        this.made += 1;
         judge.kept(cell, standing);
         visits.push({ ...visit, candidate: { checkpoint } });
       } else {
