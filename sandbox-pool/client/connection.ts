@@ -259,7 +259,8 @@ export function hostLost(message: string, cause?: unknown): CoppiceError {
   });
 }
 
-function hostClosed(): CoppiceError {
+/** The user has closed the host. */
+export function hostClosed(): CoppiceError {
   return new CoppiceError("Host handle is closed", {
     code: "HOST_CLOSED",
     faultDomain: "user",

@@ -19,7 +19,7 @@ import type {
 } from "../api.js";
 import { createWarmPool, type Lease, type WarmPool } from "../pool/warm-pool.js";
 import { createCheckpoint } from "./checkpoint.js";
-import type { Connection } from "./connection.js";
+import { type Connection, hostClosed } from "./connection.js";
 import { results } from "./messages.js";
 import { createSandbox } from "./sandbox.js";
 import { createSession, type Session } from "./session.js";
@@ -101,7 +101,7 @@ class HostHandle implements Host {
     });
     session.connection.subscribe({
       onReply: () => pool.poke(),
-      onEnd: () => void pool.drain().catch(() => undefined),
+      onEnd: (reason) => void pool.drain(reason),
     });
   }
 
@@ -133,8 +133,8 @@ class HostHandle implements Host {
   }
 
   async #close(options: HostCloseOptions): Promise<void> {
-    // The session's end closes what waits in the pool; children of a session that others share are closed by the drain.
-    await this.#pool.drain();
+    // Not left to the session's end: other connections may share the session.
+    await this.#pool.drain(hostClosed());
     await this.#session.connection.close();
     await this.#backend.release(options);
   }

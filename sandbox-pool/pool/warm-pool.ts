@@ -40,8 +40,8 @@ export interface WarmPool {
   forecast(checkpoint: string, weight: number): void;
   /** The checkpoint is dropped: its waiting children are closed. Leases go on. */
   forget(checkpoint: string): Promise<void>;
-  /** Ends the pool: waiting children are closed, whoever waits gets `POOL_CLOSED`. Leases go on. */
-  drain(): Promise<void>;
+  /** Ends the pool: waiting children are closed, whoever waits or comes gets `reason`, else `POOL_CLOSED`. Leases go on. */
+  drain(reason?: Error): Promise<void>;
   /** The host has less to do than before: a good moment to fork ahead. */
   poke(): void;
   stats(): PoolStats;
@@ -75,7 +75,7 @@ class ForkAheadPool implements WarmPool {
   #refill: Promise<void> | undefined;
   #memory = { bytes: 0, readAt: Number.NEGATIVE_INFINITY };
   #timer: NodeJS.Timeout | undefined;
-  #isClosed = false;
+  #closed: Error | undefined;
 
   constructor(parts: WarmPoolParts) {
     this.#source = parts.source;
@@ -108,7 +108,7 @@ class ForkAheadPool implements WarmPool {
   }
 
   forecast(checkpoint: string, weight: number): void {
-    if (this.#isClosed) {
+    if (this.#closed !== undefined) {
       return;
     }
     this.#shelf(checkpoint).forecast(this.#now(), weight);
@@ -125,10 +125,10 @@ class ForkAheadPool implements WarmPool {
     await Promise.all(shelf.ready.splice(0).map((slot) => this.#discard(slot)));
   }
 
-  async drain(): Promise<void> {
-    this.#isClosed = true;
+  async drain(reason: Error = poolClosed()): Promise<void> {
+    this.#closed ??= reason;
     clearInterval(this.#timer);
-    this.#line.rejectAll(poolClosed());
+    this.#line.rejectAll(this.#closed);
     await Promise.all([...this.#shelves.keys()].map((checkpoint) => this.forget(checkpoint)));
     await this.#refill;
   }
@@ -155,8 +155,8 @@ class ForkAheadPool implements WarmPool {
   }
 
   #expectOpen(): void {
-    if (this.#isClosed) {
-      throw poolClosed();
+    if (this.#closed !== undefined) {
+      throw this.#closed;
     }
   }
 
@@ -321,7 +321,7 @@ class ForkAheadPool implements WarmPool {
   }
 
   #wake(): void {
-    if (this.#isClosed || this.#shelves.size === 0) {
+    if (this.#closed !== undefined || this.#shelves.size === 0) {
       return;
     }
     if (this.#timer === undefined) {
@@ -347,7 +347,7 @@ class ForkAheadPool implements WarmPool {
 
   /** Closes what nobody is expected to want, and starts a refill where one is due; one refill at a time. */
   #balance(): void {
-    if (this.#isClosed) {
+    if (this.#closed !== undefined) {
       return;
     }
     const now = this.#now();
@@ -442,7 +442,7 @@ class ForkAheadPool implements WarmPool {
     }
     this.#counters.forkedAhead += 1;
     slot.filled(child.sandbox);
-    if (shelf.isForgotten || this.#isClosed) {
+    if (shelf.isForgotten || this.#closed !== undefined) {
       void this.#discard(slot);
       return;
     }
