@@ -1,0 +1,123 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "coppiced",
+    version,
+    about = "Host daemon of Coppice: owns VMM processes, images and checkpoints"
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve clients on this machine.
+    ///
+    /// Example: coppiced serve --unix /run/coppice/host.sock --vmm ./coppice-vmm --kernel vmlinux --initrd guest.cpio
+    /// --state-dir /var/lib/coppice
+    Serve(Box<ServeArgs>),
+    /// Be the init process of an emulated host. Only as process 1; takes its configuration from a disk.
+    Carrier,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "endpoint", required = true, multiple = true, args = ["unix", "tcp"])]
+pub struct ServeArgs {
+    /// Unix socket to listen on; its directory must have mode 0700 and is created where it is missing.
+    #[arg(long, value_name = "PATH")]
+    pub unix: Option<PathBuf>,
+    /// TCP address to listen on.
+    #[arg(long, value_name = "ADDR:PORT", requires = "token_file")]
+    pub tcp: Option<SocketAddr>,
+    /// File that holds the token which TCP clients must send (16 to 256 bytes; blanks around it are ignored).
+    #[arg(long, value_name = "FILE", requires = "tcp")]
+    pub token_file: Option<PathBuf>,
+    /// The VMM program.
+    #[arg(long, value_name = "PATH")]
+    pub vmm: PathBuf,
+    /// Guest kernel: an uncompressed vmlinux ELF.
+    #[arg(long, value_name = "PATH")]
+    pub kernel: PathBuf,
+    /// Guest initramfs with the agent as /init.
+    #[arg(long, value_name = "PATH")]
+    pub initrd: PathBuf,
+    /// Directory of this daemon's own; one daemon at a time.
+    #[arg(long, value_name = "PATH")]
+    pub state_dir: PathBuf,
+    /// Shut down when no client was connected for this long. Absent: never.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    pub idle_exit: Option<u64>,
+    /// What this host calls itself to clients.
+    #[arg(long, value_enum, default_value_t = HostKind::Kvm)]
+    pub host_kind: HostKind,
+    /// Most sandboxes alive at once.
+    #[arg(long, value_name = "N", default_value_t = crate::defaults::MAX_SANDBOXES,
+          value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub max_sandboxes: u32,
+    /// Memory that new sandboxes must leave free. Default: a sixteenth of the machine, 64 MiB to 1 GiB.
+    #[arg(long, value_name = "MIB")]
+    pub memory_reserve_mib: Option<u64>,
+}
+
+impl ServeArgs {
+    pub fn idle_exit(&self) -> Option<Duration> {
+        self.idle_exit.map(Duration::from_secs)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HostKind {
+    Kvm,
+    Carrier,
+}
+
+impl HostKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            HostKind::Kvm => "kvm",
+            HostKind::Carrier => "carrier",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn command_line_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn serve_given_no_endpoint_is_refused() {
+        let arguments = [
+            "coppiced",
+            "serve",
+            "--vmm",
+            "v",
+            "--kernel",
+            "k",
+            "--initrd",
+            "i",
+            "--state-dir",
+            "s",
+        ];
+        assert!(Cli::try_parse_from(arguments).is_err());
+    }
+
+    #[test]
+    fn serve_given_tcp_without_a_token_is_refused() {
+        let arguments = "coppiced serve --tcp 127.0.0.1:1 --vmm v --kernel k --initrd i --state-dir s".split(' ');
+        assert!(Cli::try_parse_from(arguments).is_err());
+    }
+}

@@ -1,0 +1,91 @@
+//! Every limit and duration of the daemon, and why it is what it is.
+
+use std::time::Duration;
+
+/// Connections that have not said hello yet. Above it new ones are turned away: enough for every worker of a large
+/// machine to connect at once, too few to hurt.
+pub const MAX_UNAUTHENTICATED: usize = 128;
+
+/// Connections in all; a connection costs two descriptors' worth of memory and its queue.
+pub const MAX_CONNECTIONS: usize = 1_024;
+
+/// Time from connect to a complete hello.
+pub const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Requests that one connection may have in flight.
+pub const MAX_REQUESTS_PER_CONNECTION: usize = 1_024;
+
+/// Bytes of request parameters that one connection may have in flight: four of the largest frames.
+pub const MAX_REQUEST_BYTES_PER_CONNECTION: usize = 64 * 1024 * 1024;
+
+/// Bytes that wait to be written to one client. A single larger frame is let through alone.
+pub const CLIENT_QUEUE_BYTES: u32 = 4 * 1024 * 1024;
+
+/// A client that takes no byte for this long is gone or broken.
+pub const CLIENT_STALL: Duration = Duration::from_secs(30);
+
+/// Bytes that wait to be written to one VMM.
+pub const VMM_QUEUE_BYTES: u32 = 1024 * 1024;
+
+/// Pieces of output of one call that wait for the client's queue (64 KiB each at most).
+pub const CALL_QUEUE: usize = 8;
+
+/// Largest piece of output an agent may send, see `docs/protocol.md`.
+pub const MAX_AGENT_CHUNK_BYTES: usize = 64 * 1024;
+
+/// What is kept of a guest's serial console.
+pub const CONSOLE_BYTES: usize = 64 * 1024;
+
+/// What of the console goes into error messages and events.
+pub const CONSOLE_TAIL_BYTES: usize = 2 * 1024;
+
+/// Sandboxes alive at once: "hundreds" is what one machine is made for.
+pub const MAX_SANDBOXES: u32 = 1_024;
+
+/// Checkpoints alive at once: "thousands".
+pub const MAX_CHECKPOINTS: usize = 16_384;
+
+/// Most children of one fork request.
+pub const MAX_FORK: i64 = 1_024;
+
+/// What a new child is assumed to need before it has shown what it needs (an idle one measures 2 to 3 MiB).
+pub const CHILD_BYTES: u64 = 4 * 1024 * 1024;
+
+/// For how long one reading of the machine's free memory is used. Reading it costs as much as a tenth of a fork.
+pub const MEMORY_READING_AGE: Duration = Duration::from_millis(100);
+
+/// A VMM that has been told to close is killed after this.
+pub const CLOSE_GRACE: Duration = Duration::from_secs(1);
+
+/// Answer of a VMM to pause, resume, park or fork. They take milliseconds; a VMM that needs longer is broken.
+pub const CONTROL_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Answer of an agent to one `resume`.
+pub const RESUME_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Largest difference between a guest's clock and the host's at hand-out.
+pub const MAX_CLOCK_ERROR: Duration = Duration::from_millis(50);
+
+/// A busy host may deliver `resume` late, which leaves the guest's clock behind by as much; then it is sent again.
+pub const RESUME_ATTEMPTS: u32 = 5;
+
+/// From the order to shut down to the daemon's exit.
+pub const SHUTDOWN_DEADLINE: Duration = Duration::from_millis(2_500);
+
+/// Longest deadline a request may ask for.
+pub const MAX_DEADLINE: Duration = Duration::from_secs(24 * 3600);
+
+/// What a fork takes from its deadline, so that its answer, with the children that are done, still arrives in time.
+pub const FORK_MARGIN: Duration = Duration::from_millis(50);
+
+/// Dead sandboxes and checkpoints that are remembered, so that a late call is told what became of them.
+pub const MAX_TOMBSTONES: usize = 4_096;
+
+/// A disk that was attached a moment ago may take this long to appear.
+pub const DISK_WAIT: Duration = Duration::from_secs(3);
+
+/// Carrier: a clock that is off by more is set.
+pub const CLOCK_STEP: Duration = Duration::from_millis(5);
+
+/// Carrier: a later hello that seems older than our clock may just have been under way for long.
+pub const CLOCK_STEP_BACK: Duration = Duration::from_millis(250);

@@ -1,0 +1,254 @@
+//! Requests to the agent of one VM, and its answers.
+//!
+//! What comes from the agent is hostile: an answer reaches a caller only where its id is pending and its generation is
+//! the present one; everything else that can be decoded is dropped and counted, what cannot be decoded ends the VM.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use coppice_wire::agent::{AgentFailure, Chunk, Reply, ReplyBody, Request};
+use coppice_wire::vmm::Command;
+use coppice_wire::{FrameError, Value, decode, encode, encode_frame};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::defaults::{CALL_QUEUE, MAX_AGENT_CHUNK_BYTES};
+use crate::machine::process::Ending;
+use crate::outbox::{Outbox, OutboxError};
+
+/// What a pending call receives, in the order the agent sent it.
+#[derive(Debug)]
+pub enum Delivery {
+    Chunk(Chunk),
+    Done(Result<Value, AgentFailure>),
+}
+
+/// Why a pending call will get no answer.
+#[derive(Debug, Clone)]
+pub enum Cut {
+    /// The sandbox is being parked.
+    Frozen,
+    /// The sandbox was closed.
+    Closed,
+    /// The VM is gone.
+    Lost(Ending),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    #[error("The call was cut")]
+    Cut(Cut),
+    #[error("The request can't be encoded: {0}")]
+    Encode(#[from] FrameError),
+    #[error("The agent refused: {}: {}", .0.code, .0.message)]
+    Refused(AgentFailure),
+}
+
+/// What an agent did that it must not do.
+#[derive(Debug, thiserror::Error)]
+pub enum Hostile {
+    #[error("The agent sent a message that can't be decoded: {0}")]
+    Undecodable(FrameError),
+    #[error("The agent sent a piece of output of {bytes} bytes; the limit is {MAX_AGENT_CHUNK_BYTES}")]
+    ChunkTooLarge { bytes: usize },
+}
+
+struct Pending {
+    deliveries: mpsc::Sender<Delivery>,
+    cut: oneshot::Sender<Cut>,
+}
+
+/// What became of one payload of the agent.
+pub enum Accepted {
+    /// Deliver this; waits where the caller is slow.
+    Deliver(mpsc::Sender<Delivery>, Delivery),
+    /// Nothing to deliver. `stale`: it belonged to another life or to nobody.
+    Nothing { stale: bool },
+}
+
+pub struct AgentLink {
+    generation: Cell<u64>,
+    pending: RefCell<HashMap<u64, Pending>>,
+    cut: RefCell<Option<Cut>>,
+    ready: watch::Sender<bool>,
+}
+
+impl AgentLink {
+    /// `generation`: the one that the guest's memory holds; 0 for a fresh boot.
+    pub fn new(generation: u64) -> Self {
+        AgentLink {
+            generation: Cell::new(generation),
+            pending: RefCell::default(),
+            cut: RefCell::default(),
+            ready: watch::Sender::new(false),
+        }
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.generation.get()
+    }
+
+    /// Begins a new life: from here on only answers of this generation count.
+    pub fn adopt(&self, generation: u64) {
+        assert!(generation > self.generation.get(), "Generations only grow");
+        self.generation.set(generation);
+    }
+
+    /// Returns when the agent has said that it is ready.
+    pub async fn ready(&self) {
+        // The sender lives in self, so the channel can't close while this waits.
+        let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
+    }
+
+    /// Registers a request and returns it as a frame for the VMM, which the caller sends.
+    pub fn prepare(self: &Rc<Self>, id: u64, op: &str, args: Value) -> Result<(Vec<u8>, PendingCall), CallError> {
+        if let Some(cut) = self.cut.borrow().clone() {
+            return Err(CallError::Cut(cut));
+        }
+        let request = Request {
+            id,
+            generation: self.generation(),
+            op: op.to_owned(),
+            args,
+        };
+        let frame = encode_frame(&Command::Agent {
+            data: encode(&request)?,
+        })?;
+        let (deliveries, receiver) = mpsc::channel(CALL_QUEUE);
+        let (cut, cut_receiver) = oneshot::channel();
+        self.pending.borrow_mut().insert(id, Pending { deliveries, cut });
+        let call = PendingCall {
+            link: Rc::clone(self),
+            id,
+            deliveries: receiver,
+            cut: cut_receiver,
+        };
+        Ok((frame, call))
+    }
+
+    /// Fails all pending calls and every later one.
+    pub fn cut(&self, cut: Cut) {
+        self.cut.borrow_mut().get_or_insert(cut.clone());
+        let pending = std::mem::take(&mut *self.pending.borrow_mut());
+        for (_, call) in pending {
+            // A caller that has gone away needs no word.
+            let _ = call.cut.send(cut.clone());
+        }
+    }
+
+    /// Takes calls again: the park that cut them did not happen.
+    pub fn uncut(&self) {
+        self.cut.take();
+    }
+
+    /// Takes one payload of the agent.
+    pub fn accept(&self, payload: &[u8]) -> Result<Accepted, Hostile> {
+        let reply: Reply = decode(payload).map_err(Hostile::Undecodable)?;
+        if let ReplyBody::Chunk(chunk) = &reply.body
+            && chunk.data.len() > MAX_AGENT_CHUNK_BYTES
+        {
+            return Err(Hostile::ChunkTooLarge {
+                bytes: chunk.data.len(),
+            });
+        }
+        if reply.generation != self.generation() {
+            return Ok(Accepted::Nothing { stale: true });
+        }
+        if let ReplyBody::Event(event) = &reply.body {
+            let ready = is_ready(event);
+            self.ready
+                .send_if_modified(|known| !std::mem::replace(known, *known || ready) && ready);
+            return Ok(Accepted::Nothing { stale: false });
+        }
+        Ok(self.delivery(reply))
+    }
+
+    fn delivery(&self, reply: Reply) -> Accepted {
+        let pending = self.pending.borrow();
+        let Some(call) = pending.get(&reply.id) else {
+            return Accepted::Nothing { stale: true };
+        };
+        let to = call.deliveries.clone();
+        let delivery = match reply.body {
+            ReplyBody::Chunk(chunk) => return Accepted::Deliver(to, Delivery::Chunk(chunk)),
+            ReplyBody::Ok(value) => Delivery::Done(Ok(value)),
+            ReplyBody::Err(failure) => Delivery::Done(Err(failure)),
+            ReplyBody::Event(_) => return Accepted::Nothing { stale: false },
+        };
+        // The entry stays until the caller drops it: the delivery may have to wait, and `cut` must still reach it.
+        Accepted::Deliver(to, delivery)
+    }
+}
+
+fn is_ready(event: &Value) -> bool {
+    let named = |name: &Value| name.as_str() == Some("ready");
+    event
+        .as_map()
+        .is_some_and(|map| map.iter().any(|(key, value)| named(key) || named(value)))
+        || named(event)
+}
+
+/// A call that waits for its answer. Dropping it forgets the call.
+pub struct PendingCall {
+    link: Rc<AgentLink>,
+    pub id: u64,
+    deliveries: mpsc::Receiver<Delivery>,
+    cut: oneshot::Receiver<Cut>,
+}
+
+impl PendingCall {
+    /// The next delivery.
+    pub async fn next(&mut self) -> Result<Delivery, CallError> {
+        tokio::select! {
+            biased;
+            Some(delivery) = self.deliveries.recv() => Ok(delivery),
+            Ok(cut) = &mut self.cut => Err(CallError::Cut(cut)),
+            else => Err(CallError::Cut(Cut::Closed)),
+        }
+    }
+
+    /// Returns when there will be no answer.
+    pub async fn cut(&mut self) -> Cut {
+        (&mut self.cut).await.unwrap_or(Cut::Closed)
+    }
+
+    /// The final answer of a call that has no output.
+    pub async fn answer(&mut self) -> Result<Value, CallError> {
+        loop {
+            if let Delivery::Done(answer) = self.next().await? {
+                return answer.map_err(CallError::Refused);
+            }
+        }
+    }
+}
+
+impl Drop for PendingCall {
+    fn drop(&mut self) {
+        self.link.pending.borrow_mut().remove(&self.id);
+    }
+}
+
+/// Tells the agent to give up a call; it needs no answer.
+pub fn cancel_frame(id: u64, generation: u64, target: u64) -> Result<Vec<u8>, FrameError> {
+    let args = Value::Map(vec![("target".into(), target.into())]);
+    let request = Request {
+        id,
+        generation,
+        op: "cancel".to_owned(),
+        args,
+    };
+    encode_frame(&Command::Agent {
+        data: encode(&request)?,
+    })
+}
+
+impl From<OutboxError> for CallError {
+    fn from(_: OutboxError) -> Self {
+        CallError::Cut(Cut::Closed)
+    }
+}
+
+/// Sends a frame, waiting for room.
+pub async fn send(outbox: &Outbox, frame: Vec<u8>) -> Result<(), CallError> {
+    Ok(outbox.send(frame).await?)
+}

@@ -1,0 +1,171 @@
+//! Making one child of a checkpoint.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use coppice_wire::vmm::{Command, Event};
+
+use crate::checkpoints::{Checkpoint, CheckpointError};
+use crate::defaults::CONTROL_DEADLINE;
+use crate::errors::{FaultDomain, Spec, Typed};
+use crate::host::Host;
+use crate::machine::boot::Made;
+use crate::machine::custody::Custody;
+use crate::machine::handout::{HandOut, HandOutError, hand_out, micros_since};
+use crate::machine::process::{Ending, Role, VmmError, VmmProcess, expect_answer, vmm_stages};
+use crate::machine::sandbox::{Sandbox, SandboxError};
+use crate::machine::spawn::{SpawnError, control_socket, own_child};
+use crate::machine::state::State;
+use crate::machine::supervisor::supervise;
+use crate::memory::MemoryError;
+use crate::session::{Session, SessionError};
+
+#[derive(Debug, thiserror::Error)]
+pub enum ForkError {
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    #[error("The checkpoint's VMM can't fork: {0}")]
+    Parent(VmmError),
+    #[error("The child did not start: {0}")]
+    Child(#[from] VmmError),
+    #[error("The child can't be handed out: {0}")]
+    HandOut(#[from] HandOutError),
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+}
+
+impl Typed for ForkError {
+    fn spec(&self) -> Spec {
+        match self {
+            ForkError::Session(error) => error.spec(),
+            ForkError::Memory(error) => error.spec(),
+            ForkError::Spawn(error) => error.spec(),
+            ForkError::Checkpoint(error) => error.spec(),
+            ForkError::HandOut(error) => error.spec(),
+            ForkError::Sandbox(error) => error.spec(),
+            ForkError::Parent(VmmError::Failed { code, .. }) | ForkError::Child(VmmError::Failed { code, .. }) => {
+                Spec::named(code, FaultDomain::Host)
+                    .retryable()
+                    .remedy("See the message; try again.")
+            }
+            ForkError::Parent(_) | ForkError::Child(_) => Spec::new("FORK_FAILED", FaultDomain::Host)
+                .retryable()
+                .remedy("Fork again; where it goes on, look at the daemon's log."),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct ForkSpec {
+    /// Run it to idle, then stop it: it waits, ready, for a lease.
+    pub run_ahead: bool,
+    pub keep_randomness: bool,
+}
+
+/// One child, leased or ready. Given up half-way, nothing of it stays.
+pub async fn fork_child(
+    host: &Rc<Host>,
+    session: &Session,
+    checkpoint: &Checkpoint,
+    spec: ForkSpec,
+) -> Result<Made, ForkError> {
+    // Never closed, so this always gets a permit.
+    let _slot = host.hand_outs.acquire().await;
+    host.admission.admit_child()?;
+    host.admit_sandbox::<ForkError>(session)?;
+    let begin = Instant::now();
+    let id = host.ids.sandbox();
+    let (ours, theirs) = control_socket()?;
+    let process = supervise(
+        host,
+        ours,
+        Role::Sandbox(id.clone()),
+        checkpoint.process.agent.generation(),
+    );
+    let sandbox = host.adopt(Sandbox::new(
+        id,
+        session.id.clone(),
+        Rc::clone(&process),
+        Some(checkpoint),
+    ));
+    let custody = Custody::new(host, &sandbox);
+
+    let started = process.expect("start");
+    let tag = host.ids.request();
+    let forked = checkpoint.process.send(&Command::Fork { tag }, Some(theirs));
+    let forked = match forked {
+        Ok(due) => due.within(CONTROL_DEADLINE).await,
+        Err(error) => Err(error),
+    };
+    let forked = forked.map_err(|error| parent_failed(checkpoint, error))?;
+    let forked = expect_answer!(forked, "fork", Event::Forked { pid, stages, .. } => (pid, stages));
+    let (pid, forked) = forked.map_err(|error| parent_failed(checkpoint, error))?;
+    claim(host, &process, pid)?;
+    let mut stages = vmm_stages(forked);
+
+    let started = started.within(CONTROL_DEADLINE).await?;
+    stages.extend(vmm_stages(
+        expect_answer!(started, "start", Event::Started { stages, .. } => stages)?,
+    ));
+    stages.push(("fork".to_owned(), micros_since(begin)));
+    let hand_over = HandOut {
+        keep_randomness: spec.keep_randomness,
+        wake: false,
+    };
+    stages.extend(hand_out(host, &sandbox, hand_over).await?);
+    if spec.run_ahead {
+        let paused = process.ask(Command::Pause).await?;
+        stages.extend(vmm_stages(
+            expect_answer!(paused, "pause", Event::Paused { stages } => stages)?,
+        ));
+    }
+    sandbox.advance(
+        State::Booting,
+        if spec.run_ahead { State::Ready } else { State::Leased },
+    )?;
+    custody.release();
+    host.counters.forks.increment();
+    Ok(Made { sandbox, stages })
+}
+
+/// A frozen process that is silent or answers nonsense can't be trusted with another fork.
+fn parent_failed(checkpoint: &Checkpoint, error: VmmError) -> ForkError {
+    let id = checkpoint.id.clone();
+    match error {
+        VmmError::Ended(Ending::Closed) => CheckpointError::Dropped { id }.into(),
+        VmmError::Ended(ending) => CheckpointError::Lost {
+            id,
+            detail: format!("{} {}", ending.reason(), ending.detail()),
+        }
+        .into(),
+        error if error.poisons() => {
+            tracing::warn!(checkpoint = id, %error, "Killing a frozen VMM that fails");
+            checkpoint.process.kill();
+            CheckpointError::Lost {
+                id,
+                detail: error.to_string(),
+            }
+            .into()
+        }
+        error => ForkError::Parent(error),
+    }
+}
+
+/// Takes the child's pid from its parent's report.
+fn claim(host: &Host, process: &Rc<VmmProcess>, pid: u32) -> Result<(), SpawnError> {
+    let known = own_child(pid).or_else(|error| match i32::try_from(pid).map(nix::unistd::Pid::from_raw) {
+        Ok(pid) if host.reaper.is_unclaimed(pid) => Ok(pid),
+        _ => Err(error),
+    })?;
+    if host.reaper.is_registered(known) {
+        return Err(SpawnError::NotOurs { pid });
+    }
+    host.reaper.register(known, process);
+    Ok(())
+}

@@ -1,0 +1,251 @@
+//! Giving a guest its new life: generation, randomness, clock and names, and the proof that it took them.
+//!
+//! Fails closed: whoever calls this holds the sandbox in custody and discards it on any error.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use coppice_wire::agent::{AgentFailure, Resume, Resumed};
+use coppice_wire::vmm::{Command, Event, Stages};
+
+use crate::defaults::{CONTROL_DEADLINE, MAX_CLOCK_ERROR, RESUME_ATTEMPTS, RESUME_DEADLINE};
+use crate::errors::{FaultDomain, Spec, Typed, shorten};
+use crate::host::Host;
+use crate::ids::{RandomError, random_bytes, random_hex};
+use crate::machine::agent_link::{CallError, Cut, PendingCall, send};
+use crate::machine::process::{VmmError, expect_answer, vmm_stages};
+use crate::machine::sandbox::Sandbox;
+use crate::values::{ValueError, from_value, to_value};
+
+/// Longest boot identity that is taken; the kernel's has 36 characters.
+const MAX_BOOT_ID_BYTES: usize = 64;
+
+const MAX_AGENT_MESSAGE_BYTES: usize = 1024;
+
+#[derive(Debug, thiserror::Error)]
+pub enum HandOutError {
+    #[error("the guest's clock is {error_ms} ms off")]
+    Clock { error_ms: i64 },
+    #[error("the guest's clock is still {error_ms} ms late after {RESUME_ATTEMPTS} attempts: the host is overloaded")]
+    ClockLate { error_ms: i64 },
+    #[error("the guest kept the boot identity of the checkpoint it was forked from")]
+    SameBootId,
+    #[error("the guest has the boot identity of sandbox {other}")]
+    DuplicateBootId { other: String },
+    #[error("the guest answered under generation {given} instead of {wanted}")]
+    WrongGeneration { given: u64, wanted: u64 },
+    #[error("the agent's answer is malformed: {0}")]
+    Malformed(String),
+    #[error("the agent refused: {}: {}", .0.code, shorten(.0.message.clone(), MAX_AGENT_MESSAGE_BYTES))]
+    Refused(AgentFailure),
+    #[error("the agent did not answer within {} s", RESUME_DEADLINE.as_secs())]
+    Silent,
+    #[error("its VM ended ({0})")]
+    Ended(String),
+    #[error("{0}")]
+    Vmm(#[from] VmmError),
+    #[error("{0}")]
+    Random(#[from] RandomError),
+    #[error("{0}")]
+    Value(#[from] ValueError),
+}
+
+impl Typed for HandOutError {
+    fn spec(&self) -> Spec {
+        let domain = match self {
+            HandOutError::ClockLate { .. } | HandOutError::Vmm(_) | HandOutError::Random(_) => FaultDomain::Host,
+            HandOutError::Value(_) => FaultDomain::Bug,
+            _ => FaultDomain::Guest,
+        };
+        Spec::new("HANDOUT_FAILED", domain)
+            .retryable()
+            .remedy("The sandbox was discarded; fork the checkpoint again.")
+            .poisons()
+    }
+}
+
+impl From<CallError> for HandOutError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Refused(failure) => HandOutError::Refused(failure),
+            CallError::Cut(Cut::Lost(ending)) => {
+                HandOutError::Ended(format!("{} {}", ending.reason(), ending.detail()).trim().to_owned())
+            }
+            CallError::Cut(Cut::Closed | Cut::Frozen) => HandOutError::Ended("closed meanwhile".to_owned()),
+            CallError::Encode(error) => HandOutError::Malformed(error.to_string()),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct HandOut {
+    /// Keep the checkpoint's kernel randomness.
+    pub keep_randomness: bool,
+    /// The VM is stopped: let it run with the same write.
+    pub wake: bool,
+}
+
+/// Returns the stages: the VMM's, where it was woken, and `agent.resume`.
+pub async fn hand_out(host: &Host, sandbox: &Sandbox, options: HandOut) -> Result<Stages, HandOutError> {
+    let mut stages = Stages::new();
+    let begin = Instant::now();
+    let machine_id = random_hex::<16>()?;
+    let mut wake = options.wake;
+    let mut late = Err(HandOutError::ClockLate { error_ms: 0 });
+    for _ in 0..RESUME_ATTEMPTS {
+        let attempt = Attempt {
+            machine_id: &machine_id,
+            keep_randomness: options.keep_randomness,
+            wake,
+        };
+        late = attempt.run(host, sandbox, &mut stages).await;
+        match late {
+            Err(HandOutError::ClockLate { .. }) => wake = false,
+            _ => break,
+        }
+    }
+    let resumed = late?;
+    check_boot_id(host, sandbox, &resumed, options.keep_randomness)?;
+    *sandbox.boot_id.borrow_mut() = resumed.boot_id;
+    stages.push(("agent.resume".to_owned(), micros_since(begin)));
+    Ok(stages)
+}
+
+struct Attempt<'a> {
+    machine_id: &'a str,
+    keep_randomness: bool,
+    wake: bool,
+}
+
+impl Attempt<'_> {
+    async fn run(&self, host: &Host, sandbox: &Sandbox, stages: &mut Stages) -> Result<Resumed, HandOutError> {
+        let process = &sandbox.process;
+        let generation = host.ids.generation();
+        process.agent.adopt(generation);
+        let seed = match self.keep_randomness {
+            true => None,
+            false => Some(random_bytes::<64>()?.to_vec()),
+        };
+        let sent_at = realtime_ns();
+        let resume = Resume {
+            generation,
+            seed,
+            realtime_ns: sent_at,
+            hostname: sandbox.id.clone(),
+            machine_id: self.machine_id.to_owned(),
+        };
+        let (frame, mut call) = process
+            .agent
+            .prepare(host.ids.request(), "resume", to_value(&resume)?)?;
+        if self.wake {
+            let woken = process
+                .send_with(&Command::Resume, None, frame)?
+                .within(CONTROL_DEADLINE)
+                .await?;
+            stages.extend(vmm_stages(
+                expect_answer!(woken, "resume", Event::Resumed { stages } => stages)?,
+            ));
+        } else {
+            send(&process.outbox, frame).await?;
+        }
+        let resumed = answer(&mut call).await?;
+        if resumed.generation != generation {
+            return Err(HandOutError::WrongGeneration {
+                given: resumed.generation,
+                wanted: generation,
+            });
+        }
+        check_clock(sent_at, resumed.realtime_ns, realtime_ns())?;
+        Ok(resumed)
+    }
+}
+
+async fn answer(call: &mut PendingCall) -> Result<Resumed, HandOutError> {
+    let answer = tokio::time::timeout(RESUME_DEADLINE, call.answer())
+        .await
+        .map_err(|_| HandOutError::Silent)??;
+    from_value(answer).map_err(|reason| HandOutError::Malformed(shorten(reason, MAX_AGENT_MESSAGE_BYTES)))
+}
+
+/// The guest read its clock at some time between `sent_at` and `received_at`. Outside of that it is wrong; inside, but
+/// too far from now, the request was under way for long and set a clock that was late already.
+fn check_clock(sent_at: u64, guest: u64, received_at: u64) -> Result<(), HandOutError> {
+    let limit = MAX_CLOCK_ERROR.as_nanos() as i128;
+    let (sent_at, guest, received_at) = (i128::from(sent_at), i128::from(guest), i128::from(received_at));
+    let error_ms = ((guest - received_at) / 1_000_000).clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+    if guest < sent_at - limit || guest > received_at + limit {
+        return Err(HandOutError::Clock { error_ms });
+    }
+    if guest <= received_at - limit {
+        return Err(HandOutError::ClockLate { error_ms });
+    }
+    Ok(())
+}
+
+fn check_boot_id(host: &Host, sandbox: &Sandbox, resumed: &Resumed, kept: bool) -> Result<(), HandOutError> {
+    let boot_id = &resumed.boot_id;
+    let printable = boot_id.bytes().all(|byte| byte.is_ascii_graphic());
+    if boot_id.is_empty() || boot_id.len() > MAX_BOOT_ID_BYTES || !printable {
+        return Err(HandOutError::Malformed("bootId is no identity".to_owned()));
+    }
+    if *boot_id == sandbox.inherited_boot_id {
+        return Err(HandOutError::SameBootId);
+    }
+    // With kept randomness siblings may well draw the same.
+    let sandboxes = host.sandboxes.borrow();
+    let twin = sandboxes
+        .values()
+        .find(|other| other.id != sandbox.id && *other.boot_id.borrow() == *boot_id);
+    match twin {
+        Some(twin) if !kept => Err(HandOutError::DuplicateBootId { other: twin.id.clone() }),
+        _ => Ok(()),
+    }
+}
+
+pub fn realtime_ns() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX)
+}
+
+pub fn micros_since(begin: Instant) -> u64 {
+    u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const SENT: u64 = 1_000_000 * MS;
+
+    #[test]
+    fn clock_that_was_read_between_request_and_answer_is_right() {
+        assert!(check_clock(SENT, SENT + 2 * MS, SENT + 4 * MS).is_ok());
+        assert!(check_clock(SENT, SENT - 49 * MS, SENT).is_ok());
+        assert!(check_clock(SENT, SENT + 49 * MS, SENT).is_ok());
+    }
+
+    #[test]
+    fn clock_that_was_set_late_is_told_from_a_wrong_one() {
+        let received = SENT + 400 * MS;
+        assert!(matches!(
+            check_clock(SENT, SENT + MS, received),
+            Err(HandOutError::ClockLate { .. })
+        ));
+        assert!(matches!(
+            check_clock(SENT, SENT - 60 * MS, received),
+            Err(HandOutError::Clock { error_ms: -460 })
+        ));
+        assert!(matches!(
+            check_clock(SENT, received + 60 * MS, received),
+            Err(HandOutError::Clock { error_ms: 60 })
+        ));
+        assert!(matches!(
+            check_clock(SENT, 0, received),
+            Err(HandOutError::Clock { .. })
+        ));
+        assert!(matches!(
+            check_clock(SENT, u64::MAX, received),
+            Err(HandOutError::Clock { .. })
+        ));
+    }
+}

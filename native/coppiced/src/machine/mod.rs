@@ -1,0 +1,13 @@
+//! One VMM process, the sandbox that it is, and the agent inside.
+
+pub mod agent_link;
+pub mod boot;
+pub mod console;
+pub mod custody;
+pub mod fork;
+pub mod handout;
+pub mod process;
+pub mod sandbox;
+pub mod spawn;
+pub mod state;
+pub mod supervisor;

@@ -1,0 +1,336 @@
+//! One VMM process: its control socket, its agent, its console, its end.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use coppice_wire::vmm::{Command, Event, GuestEnd, Stages};
+use coppice_wire::{FrameError, encode_frame};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::sync::{oneshot, watch};
+
+use crate::defaults::CONTROL_DEADLINE;
+use crate::machine::agent_link::{AgentLink, Cut};
+use crate::machine::console::Console;
+use crate::outbox::Outbox;
+
+/// Why a VMM process is no more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// The guest ended its own VM.
+    Guest { reason: GuestEnd, detail: String },
+    /// The guest or its VMM sent what it must not send; the daemon killed the process.
+    Hostile { detail: String },
+    /// The process ended by itself or was killed by somebody.
+    Died { detail: String },
+    /// The daemon closed it.
+    Closed,
+}
+
+impl Ending {
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Ending::Guest {
+                reason: GuestEnd::Shutdown,
+                ..
+            } => "shutdown",
+            Ending::Guest {
+                reason: GuestEnd::TripleFault,
+                ..
+            } => "tripleFault",
+            Ending::Guest {
+                reason: GuestEnd::Unrunnable,
+                ..
+            } => "unrunnable",
+            Ending::Guest {
+                reason: GuestEnd::DeviceAbuse,
+                ..
+            } => "deviceAbuse",
+            Ending::Hostile { .. } => "poisoned",
+            Ending::Died { .. } => "vmmDied",
+            Ending::Closed => "closed",
+        }
+    }
+
+    pub fn detail(&self) -> &str {
+        match self {
+            Ending::Guest { detail, .. } | Ending::Hostile { detail } | Ending::Died { detail } => detail,
+            Ending::Closed => "",
+        }
+    }
+
+    pub fn is_guests_fault(&self) -> bool {
+        matches!(self, Ending::Guest { .. } | Ending::Hostile { .. })
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum VmmError {
+    #[error("The VMM has ended ({})", .0.reason())]
+    Ended(Ending),
+    #[error("The VMM refused: {code}: {message}")]
+    Failed {
+        code: String,
+        message: String,
+        poisons: bool,
+    },
+    #[error("The VMM answered {command} with {answer}")]
+    Unexpected {
+        command: &'static str,
+        answer: &'static str,
+    },
+    #[error("The VMM did not answer {command} within {} s", .within.as_secs())]
+    Silent { command: &'static str, within: Duration },
+    #[error("The command can't be encoded: {0}")]
+    Encode(#[from] FrameError),
+}
+
+impl VmmError {
+    /// Whether the VM may be damaged. A VMM that is silent or answers nonsense is in no state to go on.
+    pub fn poisons(&self) -> bool {
+        match self {
+            VmmError::Failed { poisons, .. } => *poisons,
+            VmmError::Unexpected { .. } | VmmError::Silent { .. } => true,
+            VmmError::Ended(_) | VmmError::Encode(_) => false,
+        }
+    }
+}
+
+type Answer = Result<Event, VmmError>;
+
+/// What a process is for, so that its end is told to the right one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Role {
+    Sandbox(String),
+    Checkpoint(String),
+    /// Nobody owns it any more.
+    Discarded,
+}
+
+impl Role {
+    pub fn id(&self) -> &str {
+        match self {
+            Role::Sandbox(id) | Role::Checkpoint(id) => id,
+            Role::Discarded => "-",
+        }
+    }
+}
+
+pub struct VmmProcess {
+    pub outbox: Outbox,
+    pub agent: Rc<AgentLink>,
+    pub console: RefCell<Console>,
+    pub role: RefCell<Role>,
+    pid: Cell<Option<Pid>>,
+    /// Answers that are due, in the order of their commands.
+    due: RefCell<VecDeque<(&'static str, oneshot::Sender<Answer>)>>,
+    ending: RefCell<Option<Ending>>,
+    /// How the process exited, in words.
+    exit: watch::Sender<Option<String>>,
+    /// The process is gone and its end has been dealt with.
+    settled: watch::Sender<bool>,
+}
+
+/// An answer that the VMM owes.
+pub struct Due {
+    command: &'static str,
+    answer: oneshot::Receiver<Answer>,
+}
+
+impl Due {
+    pub async fn within(self, within: Duration) -> Answer {
+        let command = self.command;
+        match tokio::time::timeout(within, self.answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(VmmError::Ended(Ending::Closed)),
+            Err(_) => Err(VmmError::Silent { command, within }),
+        }
+    }
+}
+
+impl VmmProcess {
+    /// `generation`: the one in the guest's memory.
+    pub fn new(outbox: Outbox, role: Role, generation: u64) -> Self {
+        VmmProcess {
+            outbox,
+            agent: Rc::new(AgentLink::new(generation)),
+            console: RefCell::default(),
+            role: RefCell::new(role),
+            pid: Cell::new(None),
+            due: RefCell::default(),
+            ending: RefCell::default(),
+            exit: watch::Sender::new(None),
+            settled: watch::Sender::new(false),
+        }
+    }
+
+    pub fn pid(&self) -> Option<Pid> {
+        self.pid.get()
+    }
+
+    pub fn set_pid(&self, pid: Pid) {
+        self.pid.set(Some(pid));
+    }
+
+    pub fn id(&self) -> String {
+        self.role.borrow().id().to_owned()
+    }
+
+    /// Expects an answer to something that is not sent on this socket (a child's `Started`).
+    pub fn expect(&self, command: &'static str) -> Due {
+        let (sender, answer) = oneshot::channel();
+        match self.ending() {
+            Some(ending) => drop(sender.send(Err(VmmError::Ended(ending)))),
+            None => self.due.borrow_mut().push_back((command, sender)),
+        }
+        Due { command, answer }
+    }
+
+    /// Sends a command at once, whatever waits in the queue behind which it goes.
+    pub fn send(&self, command: &Command, descriptor: Option<OwnedFd>) -> Result<Due, VmmError> {
+        self.send_with(command, descriptor, Vec::new())
+    }
+
+    /// Sends a command and, in the same write, another frame.
+    pub fn send_with(&self, command: &Command, descriptor: Option<OwnedFd>, next: Vec<u8>) -> Result<Due, VmmError> {
+        let mut bytes = encode_frame(command)?;
+        bytes.extend_from_slice(&next);
+        let due = self.expect(name(command));
+        // Where the writer has ended the supervisor is about to answer what is due.
+        let _ = self.outbox.send_now(bytes, descriptor);
+        Ok(due)
+    }
+
+    /// Sends a command and waits for its answer.
+    pub async fn ask(&self, command: Command) -> Answer {
+        self.send(&command, None)?.within(CONTROL_DEADLINE).await
+    }
+
+    /// Hands an answer to the oldest command. False: nobody asked.
+    pub fn answer(&self, answer: Answer) -> bool {
+        let Some((_, due)) = self.due.borrow_mut().pop_front() else {
+            return false;
+        };
+        // Who asked may have given up; the answer was still the one to that command.
+        let _ = due.send(answer);
+        true
+    }
+
+    /// Records why the process ends; the first reason stands.
+    pub fn set_ending(&self, ending: Ending) {
+        self.ending.borrow_mut().get_or_insert(ending);
+    }
+
+    pub fn ending(&self) -> Option<Ending> {
+        self.ending.borrow().clone()
+    }
+
+    /// Fails everything that waits for this process.
+    pub fn fail_waiting(&self, ending: &Ending) {
+        let cut = match ending {
+            Ending::Closed => Cut::Closed,
+            other => Cut::Lost(other.clone()),
+        };
+        self.agent.cut(cut);
+        for (_, due) in std::mem::take(&mut *self.due.borrow_mut()) {
+            let _ = due.send(Err(VmmError::Ended(ending.clone())));
+        }
+    }
+
+    /// Asks the VMM to exit; nothing is awaited.
+    pub fn send_close(&self) {
+        if let Ok(frame) = encode_frame(&Command::Close) {
+            let _ = self.outbox.send_now(frame, None);
+        }
+    }
+
+    /// Kills the process. Safe at any time: the pid is a child that only the reaper collects, and `exit` is set then.
+    pub fn kill(&self) {
+        if let Some(pid) = self.pid.get()
+            && self.exit.borrow().is_none()
+        {
+            // It may have exited a moment ago.
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+    }
+
+    /// The reaper has collected the process.
+    pub fn set_exit(&self, how: String) {
+        self.exit.send_replace(Some(how));
+    }
+
+    pub async fn exited(&self) -> String {
+        match self.exit.subscribe().wait_for(Option::is_some).await {
+            Ok(how) => how.clone().unwrap_or_default(),
+            Err(_) => String::new(),
+        }
+    }
+
+    pub fn set_settled(&self) {
+        self.settled.send_replace(true);
+    }
+
+    /// Returns when the process is gone and everybody has been told.
+    pub async fn settled(&self) {
+        let _ = self.settled.subscribe().wait_for(|settled| *settled).await;
+    }
+}
+
+fn name(command: &Command) -> &'static str {
+    match command {
+        Command::Boot { .. } => "boot",
+        Command::Agent { .. } => "agent",
+        Command::Pause => "pause",
+        Command::Resume => "resume",
+        Command::Park => "park",
+        Command::Fork { .. } => "fork",
+        Command::Close => "close",
+    }
+}
+
+fn answer_name(event: &Event) -> &'static str {
+    match event {
+        Event::Started { .. } => "started",
+        Event::Agent { .. } => "agent",
+        Event::Console { .. } => "console",
+        Event::Paused { .. } => "paused",
+        Event::Resumed { .. } => "resumed",
+        Event::Parked { .. } => "parked",
+        Event::Forked { .. } => "forked",
+        Event::Failed { .. } => "failed",
+        Event::GuestEnded { .. } => "guestEnded",
+    }
+}
+
+/// The stages of an answer that must be of one kind.
+macro_rules! expect_answer {
+    ($answer:expr, $command:literal, $pattern:pat => $value:expr) => {
+        match $answer {
+            $pattern => Ok($value),
+            other => Err($crate::machine::process::unexpected($command, &other)),
+        }
+    };
+}
+pub(crate) use expect_answer;
+
+pub fn unexpected(command: &'static str, answer: &Event) -> VmmError {
+    VmmError::Unexpected {
+        command,
+        answer: answer_name(answer),
+    }
+}
+
+/// Stages of a VMM, named as its own.
+pub fn vmm_stages(stages: Stages) -> Stages {
+    let named = |name: String| {
+        if name.starts_with("vmm.") {
+            name
+        } else {
+            format!("vmm.{name}")
+        }
+    };
+    stages.into_iter().map(|(name, micros)| (named(name), micros)).collect()
+}

@@ -1,0 +1,161 @@
+//! The task that reads what one VMM process says, until its end.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use coppice_wire::vmm::Event;
+use coppice_wire::{FrameReader, decode};
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedReadHalf;
+
+use crate::defaults::VMM_QUEUE_BYTES;
+use crate::errors::{is_code, shorten};
+use crate::host::Host;
+use crate::machine::agent_link::Accepted;
+use crate::machine::process::{Ending, Role, VmmError, VmmProcess};
+use crate::outbox::outbox;
+
+/// After a VMM has exited its last words are still read for this long.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// How long the end of a process waits for its exit status, which only makes the message better.
+const EXIT_STATUS_WAIT: Duration = Duration::from_millis(500);
+
+const READ_BYTES: usize = 64 * 1024;
+
+/// Longest detail that is taken from a VMM.
+const MAX_DETAIL_BYTES: usize = 1024;
+
+/// Takes over our end of a control socket.
+pub fn supervise(host: &Rc<Host>, socket: UnixStream, role: Role, generation: u64) -> Rc<VmmProcess> {
+    let (queue, outgoing) = outbox(VMM_QUEUE_BYTES);
+    let process = Rc::new(VmmProcess::new(queue, role, generation));
+    let (reader, writer) = socket.into_split();
+    let writer = tokio::task::spawn_local(outgoing.write_to_vmm(writer));
+    let (host, supervised) = (Rc::clone(host), Rc::clone(&process));
+    tokio::task::spawn_local(async move {
+        let ending = read_until_end(&host, &supervised, reader).await;
+        // Ends the write side of the socket too, so that a VMM which still runs exits.
+        writer.abort();
+        settle(&host, &supervised, ending).await;
+    });
+    process
+}
+
+async fn settle(host: &Host, process: &VmmProcess, ending: Option<Ending>) {
+    if let Some(ending) = ending {
+        process.set_ending(ending);
+    }
+    process.kill();
+    let how = match process.pid() {
+        Some(_) => tokio::time::timeout(EXIT_STATUS_WAIT, process.exited())
+            .await
+            .unwrap_or_else(|_| "still exiting".into()),
+        None => "before it had a pid".into(),
+    };
+    process.set_ending(Ending::Died { detail: how });
+    host.process_ended(process);
+    process.set_settled();
+}
+
+/// Reads and handles events. The ending is `None` where the socket just ended.
+async fn read_until_end(host: &Host, process: &VmmProcess, mut socket: OwnedReadHalf) -> Option<Ending> {
+    let mut frames = FrameReader::new();
+    let mut buffer = vec![0; READ_BYTES];
+    let gone = async {
+        process.exited().await;
+        tokio::time::sleep(LAST_WORDS).await;
+    };
+    tokio::pin!(gone);
+    loop {
+        let read = tokio::select! {
+            read = socket.read(&mut buffer) => read,
+            () = &mut gone => return None,
+        };
+        match read {
+            Ok(0) | Err(_) => return None,
+            Ok(read) => frames.push(&buffer[..read]),
+        }
+        loop {
+            let payload = match frames.next_payload() {
+                Ok(Some(payload)) => payload,
+                Ok(None) => break,
+                Err(error) => {
+                    return Some(Ending::Hostile {
+                        detail: error.to_string(),
+                    });
+                }
+            };
+            let event = match decode::<Event>(&payload) {
+                Ok(event) => event,
+                Err(error) => {
+                    return Some(Ending::Hostile {
+                        detail: error.to_string(),
+                    });
+                }
+            };
+            if let Err(ending) = handle(host, process, event).await {
+                return Some(ending);
+            }
+        }
+    }
+}
+
+async fn handle(host: &Host, process: &VmmProcess, event: Event) -> Result<(), Ending> {
+    match event {
+        Event::Agent { data } => relay(host, process, &data).await?,
+        Event::Console { data } => process.console.borrow_mut().push(&data),
+        Event::GuestEnded { reason, detail } => {
+            process.set_ending(Ending::Guest {
+                reason,
+                detail: shorten(detail, MAX_DETAIL_BYTES),
+            });
+        }
+        Event::Failed { code, message, poisons } => {
+            let code = if is_code(&code) { code } else { "VMM_FAILED".to_owned() };
+            let message = shorten(message, MAX_DETAIL_BYTES);
+            if !process.answer(Err(VmmError::Failed {
+                code,
+                message: message.clone(),
+                poisons,
+            })) {
+                return Err(Ending::Hostile {
+                    detail: format!("the VMM failed unasked: {message}"),
+                });
+            }
+        }
+        answer => {
+            if !process.answer(Ok(answer)) {
+                return Err(Ending::Hostile {
+                    detail: "the VMM answered what nobody had asked".to_owned(),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn relay(host: &Host, process: &VmmProcess, payload: &[u8]) -> Result<(), Ending> {
+    match process.agent.accept(payload) {
+        Err(hostile) => {
+            return Err(Ending::Hostile {
+                detail: hostile.to_string(),
+            });
+        }
+        Ok(Accepted::Nothing { stale: false }) => {}
+        Ok(Accepted::Nothing { stale: true }) => {
+            host.counters.stale_replies.increment();
+            tracing::debug!(
+                sandbox = process.id(),
+                "Dropped an agent's message of another life or of no call"
+            );
+        }
+        // A slow caller stops this VM's messages, and no other's. A call that ends, and the VM's end, free it.
+        Ok(Accepted::Deliver(to, delivery)) => tokio::select! {
+            _ = to.send(delivery) => {}
+            _ = process.exited() => {}
+        },
+    }
+    Ok(())
+}

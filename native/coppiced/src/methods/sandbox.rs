@@ -1,0 +1,302 @@
+//! `sandbox.*`, except fork and call
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use coppice_wire::Value;
+use coppice_wire::vmm::{Command, Event};
+use serde::{Deserialize, Serialize};
+
+use crate::checkpoints::{Checkpoint, Owner};
+use crate::errors::{FaultDomain, MethodError, Spec, Typed};
+use crate::ids::is_id;
+use crate::machine::agent_link::Cut;
+use crate::machine::boot::{self, BootSpec};
+use crate::machine::custody::Custody;
+use crate::machine::handout::{HandOut, hand_out};
+use crate::machine::process::{VmmError, expect_answer, vmm_stages};
+use crate::machine::sandbox::{Sandbox, SandboxError};
+use crate::machine::state::State;
+use crate::methods::{Answer, Context, Outcome};
+use crate::values::{self, ValueError};
+
+/// Debian's stock kernel panics with less (measured: 64 fails, 80 boots).
+const MIN_MEMORY_MIB: i64 = 80;
+const MAX_MEMORY_MIB: i64 = 65_536;
+const MAX_VCPUS: i64 = 32;
+const MAX_BOOT_TIMEOUT_MS: i64 = 600_000;
+const MAX_NAME_BYTES: usize = 1_024;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Boot {
+    image: String,
+    #[serde(rename = "memoryMiB")]
+    memory_mib: i64,
+    vcpus: i64,
+    timeout_ms: i64,
+}
+
+#[derive(Serialize)]
+struct Leased<'a> {
+    sandbox: &'a str,
+    generation: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct One {
+    sandbox: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Lease {
+    sandbox: String,
+    #[serde(default)]
+    keep_randomness: bool,
+}
+
+#[derive(Serialize)]
+struct Generation {
+    generation: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Park {
+    sandbox: String,
+    name: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Parked<'a> {
+    checkpoint: &'a str,
+    dirty_pages: u64,
+}
+
+#[derive(Serialize)]
+struct ConsoleData {
+    #[serde(with = "serde_bytes")]
+    data: Vec<u8>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {}
+
+#[derive(Serialize)]
+struct Sandboxes {
+    sandboxes: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    sandbox: String,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checkpoint: Option<String>,
+    generation: u64,
+    pid: i32,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("Sandbox {id} can't be parked: {source}")]
+struct ParkError {
+    id: String,
+    source: VmmError,
+}
+
+impl Typed for ParkError {
+    fn spec(&self) -> Spec {
+        let spec = match &self.source {
+            VmmError::Failed { code, .. } => Spec::named(code, FaultDomain::Host),
+            VmmError::Ended(ending) if ending.is_guests_fault() => Spec::new("PARK_FAILED", FaultDomain::Guest),
+            _ => Spec::new("PARK_FAILED", FaultDomain::Host),
+        };
+        match self.source.poisons() {
+            true => spec
+                .remedy("The sandbox is poisoned: close it and fork its checkpoint again.")
+                .poisons(),
+            false => spec.remedy("See the message; the sandbox goes on where it says nothing else."),
+        }
+    }
+}
+
+pub async fn boot(context: &Context, params: Value) -> Outcome {
+    let params: Boot = values::params(params)?;
+    let memory_mib = within("memoryMiB", params.memory_mib, MIN_MEMORY_MIB, MAX_MEMORY_MIB)?;
+    let vcpus = within("vcpus", params.vcpus, 1, MAX_VCPUS)?;
+    let timeout_ms = within("timeoutMs", params.timeout_ms, 1, MAX_BOOT_TIMEOUT_MS)?;
+    let spec = BootSpec {
+        image: context.host.images.path(&params.image)?,
+        memory_mib: u32::try_from(memory_mib).unwrap_or(u32::MAX),
+        vcpus: u8::try_from(vcpus).unwrap_or(u8::MAX),
+        timeout: Duration::from_millis(timeout_ms),
+    };
+    let made = boot::boot(&context.host, &context.session, spec).await?;
+    let generation = made.sandbox.process.agent.generation();
+    Answer::with_stages(
+        &Leased {
+            sandbox: &made.sandbox.id,
+            generation,
+        },
+        made.stages,
+    )
+}
+
+pub async fn lease(context: &Context, params: Value) -> Outcome {
+    let params: Lease = values::params(params)?;
+    let host = &context.host;
+    let sandbox = host.sandbox(&context.session.id, &params.sandbox)?;
+    let _operation = sandbox.begin("lease", State::Ready)?;
+    let custody = Custody::new(host, &sandbox);
+    let stages = hand_out(
+        host,
+        &sandbox,
+        HandOut {
+            keep_randomness: params.keep_randomness,
+            wake: true,
+        },
+    )
+    .await?;
+    sandbox.advance(State::Ready, State::Leased)?;
+    custody.release();
+    Answer::with_stages(
+        &Generation {
+            generation: sandbox.process.agent.generation(),
+        },
+        stages,
+    )
+}
+
+pub async fn park(context: &Context, params: Value) -> Outcome {
+    let params: Park = values::params(params)?;
+    if params.name.as_ref().is_some_and(|name| name.len() > MAX_NAME_BYTES) {
+        let expected = format!("at most {MAX_NAME_BYTES} bytes");
+        return Err(ValueError::Param {
+            name: "name",
+            given: "too long".to_owned(),
+            expected,
+        }
+        .into());
+    }
+    let host = &context.host;
+    let sandbox = host.sandbox(&context.session.id, &params.sandbox)?;
+    host.admit_checkpoint()?;
+    let _operation = sandbox.begin("park", State::Leased)?;
+    let custody = Custody::new(host, &sandbox);
+    sandbox.process.agent.cut(Cut::Frozen);
+    let parked = sandbox.process.ask(Command::Park).await;
+    let parked = parked.and_then(
+        |answer| expect_answer!(answer, "park", Event::Parked { dirty_pages, stages } => (dirty_pages, stages)),
+    );
+    let (dirty_pages, stages) = match parked {
+        Ok(parked) => parked,
+        Err(source) => {
+            custody.release();
+            return Err(park_failed(context, &sandbox, source));
+        }
+    };
+    sandbox.require_state(State::Leased)?;
+    let id = host.ids.checkpoint();
+    host.freeze(&sandbox, checkpoint_of(&sandbox, id.clone(), params.name, dirty_pages));
+    custody.release();
+    Answer::with_stages(
+        &Parked {
+            checkpoint: &id,
+            dirty_pages,
+        },
+        vmm_stages(stages),
+    )
+}
+
+fn checkpoint_of(sandbox: &Sandbox, id: String, name: Option<String>, dirty_pages: u64) -> Checkpoint {
+    tracing::debug!(sandbox = sandbox.id, checkpoint = id, dirty_pages, "Parked");
+    Checkpoint {
+        id,
+        owner: Owner::Session(sandbox.owner.clone()).into(),
+        parent: sandbox.origin.clone(),
+        name,
+        dirty_pages,
+        boot_id: sandbox.boot_id.borrow().clone(),
+        process: Rc::clone(&sandbox.process),
+    }
+}
+
+fn park_failed(context: &Context, sandbox: &Sandbox, source: VmmError) -> MethodError {
+    if source.poisons() {
+        context.host.poison(sandbox, source.to_string());
+    } else {
+        sandbox.process.agent.uncut();
+    }
+    if let VmmError::Ended(ending) = &source {
+        return SandboxError::ended(sandbox.id.clone(), ending).into();
+    }
+    ParkError {
+        id: sandbox.id.clone(),
+        source,
+    }
+    .into()
+}
+
+/// Returns when the VMM's process is gone.
+pub async fn close(context: &Context, params: Value) -> Outcome {
+    let One { sandbox: id } = values::params(params)?;
+    match context.host.sandbox(&context.session.id, &id) {
+        Ok(sandbox) => {
+            context.host.close_sandbox(&sandbox);
+            sandbox.process.settled().await;
+        }
+        // Closed, parked or lost already; one that is unknown may belong to an earlier daemon.
+        Err(SandboxError::NotFound { .. }) if !is_id(&id, "sb") => {
+            return Err(ValueError::Param {
+                name: "sandbox",
+                given: "no id".into(),
+                expected: "an id".into(),
+            }
+            .into());
+        }
+        Err(_) => {}
+    }
+    Ok(Answer::empty())
+}
+
+pub fn console(context: &Context, params: Value) -> Outcome {
+    let One { sandbox: id } = values::params(params)?;
+    let sandbox = context.host.sandbox(&context.session.id, &id)?;
+    let data = sandbox.process.console.borrow().contents();
+    Answer::new(&ConsoleData { data })
+}
+
+pub fn list(context: &Context, params: Value) -> Outcome {
+    values::params::<List>(params)?;
+    let sandboxes = context.host.sandboxes.borrow();
+    let own = sandboxes.values().filter(|sandbox| sandbox.owner == context.session.id);
+    let mut rows: Vec<Row> = own.map(|sandbox| row(sandbox)).collect();
+    rows.sort_by(|left, right| left.sandbox.cmp(&right.sandbox));
+    Answer::new(&Sandboxes { sandboxes: rows })
+}
+
+fn row(sandbox: &Sandbox) -> Row {
+    Row {
+        sandbox: sandbox.id.clone(),
+        state: sandbox.state.get().name(),
+        checkpoint: sandbox.origin.clone(),
+        generation: sandbox.process.agent.generation(),
+        pid: sandbox.process.pid().map_or(0, |pid| pid.as_raw()),
+    }
+}
+
+/// A whole number within limits; the error names the parameter and the limits.
+pub fn within(name: &'static str, given: i64, min: i64, max: i64) -> Result<u64, ValueError> {
+    match u64::try_from(given) {
+        Ok(value) if (min..=max).contains(&given) => Ok(value),
+        _ => Err(ValueError::Param {
+            name,
+            given: given.to_string(),
+            expected: format!("{min} to {max}"),
+        }),
+    }
+}

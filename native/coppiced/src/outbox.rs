@@ -1,0 +1,206 @@
+//! A queue of bytes on their way to a peer, bounded in bytes, with one writer task.
+//!
+//! Who has much to say (`send`) waits for room, and so passes the back-pressure of a slow peer on to its source. Who
+//! must not wait (`try_send`, `send_now`) is told or let through.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use tokio::io::{AsyncWrite, AsyncWriteExt, Interest};
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+
+#[derive(Debug, thiserror::Error)]
+pub enum OutboxError {
+    #[error("Peer is gone")]
+    Closed,
+    #[error("Peer does not read fast enough: its queue of {capacity} bytes is full")]
+    Full { capacity: u32 },
+}
+
+struct Packet {
+    bytes: Vec<u8>,
+    descriptor: Option<OwnedFd>,
+    room: Option<OwnedSemaphorePermit>,
+}
+
+/// The sending end.
+#[derive(Clone)]
+pub struct Outbox {
+    packets: mpsc::UnboundedSender<Packet>,
+    room: Arc<Semaphore>,
+    capacity: u32,
+    closing: watch::Sender<bool>,
+}
+
+/// The writer's end.
+pub struct Outgoing {
+    packets: mpsc::UnboundedReceiver<Packet>,
+}
+
+/// A queue that holds `capacity` bytes.
+pub fn outbox(capacity: u32) -> (Outbox, Outgoing) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let room = Arc::new(Semaphore::new(capacity as usize));
+    (
+        Outbox {
+            packets: sender,
+            room,
+            capacity,
+            closing: watch::Sender::new(false),
+        },
+        Outgoing { packets: receiver },
+    )
+}
+
+impl Outbox {
+    /// Waits for room. A packet larger than the whole queue waits until the queue is empty.
+    pub async fn send(&self, bytes: Vec<u8>) -> Result<(), OutboxError> {
+        let room = Arc::clone(&self.room).acquire_many_owned(self.need(&bytes)).await;
+        self.push(Packet {
+            bytes,
+            descriptor: None,
+            room: Some(room.map_err(|_| OutboxError::Closed)?),
+        })
+    }
+
+    /// Fails where there is no room.
+    pub fn try_send(&self, bytes: Vec<u8>) -> Result<(), OutboxError> {
+        let room = Arc::clone(&self.room).try_acquire_many_owned(self.need(&bytes));
+        let room = room.map_err(|_| OutboxError::Full {
+            capacity: self.capacity,
+        })?;
+        self.push(Packet {
+            bytes,
+            descriptor: None,
+            room: Some(room),
+        })
+    }
+
+    /// Queues a small packet whether or not there is room; only for what the daemon itself originates.
+    pub fn send_now(&self, bytes: Vec<u8>, descriptor: Option<OwnedFd>) -> Result<(), OutboxError> {
+        self.push(Packet {
+            bytes,
+            descriptor,
+            room: None,
+        })
+    }
+
+    /// Gives the peer up: who waits in `closed` closes the connection.
+    pub fn close(&self) {
+        self.closing.send_replace(true);
+    }
+
+    /// Returns when the writer has ended or the peer was given up.
+    pub async fn closed(&self) {
+        let mut closing = self.closing.subscribe();
+        tokio::select! {
+            () = self.packets.closed() => {}
+            _ = closing.wait_for(|closing| *closing) => {}
+        }
+    }
+
+    fn need(&self, bytes: &[u8]) -> u32 {
+        u32::try_from(bytes.len()).unwrap_or(u32::MAX).min(self.capacity)
+    }
+
+    fn push(&self, packet: Packet) -> Result<(), OutboxError> {
+        self.packets.send(packet).map_err(|_| OutboxError::Closed)
+    }
+}
+
+impl Outgoing {
+    /// Writes until all senders are gone, or the peer takes no byte for `stall`.
+    pub async fn write_to(mut self, mut stream: impl AsyncWrite + Unpin, stall: Duration) -> io::Result<()> {
+        while let Some(packet) = self.packets.recv().await {
+            let mut rest = packet.bytes.as_slice();
+            while !rest.is_empty() {
+                let written = tokio::time::timeout(stall, stream.write(rest))
+                    .await
+                    .map_err(|_| stalled())??;
+                if written == 0 {
+                    return Err(io::ErrorKind::WriteZero.into());
+                }
+                rest = &rest[written..];
+            }
+            drop(packet.room);
+        }
+        Ok(())
+    }
+
+    /// As `write_to`, without a limit on stalls (a VMM that is stopped reads nothing), and with descriptors.
+    pub async fn write_to_vmm(mut self, stream: OwnedWriteHalf) -> io::Result<()> {
+        while let Some(packet) = self.packets.recv().await {
+            let mut rest = packet.bytes.as_slice();
+            if let Some(descriptor) = &packet.descriptor {
+                rest = &rest[send_with_descriptor(&stream, rest, descriptor).await?..];
+            }
+            write_all(&stream, rest).await?;
+            drop(packet.room);
+        }
+        Ok(())
+    }
+}
+
+fn stalled() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "peer takes no more bytes")
+}
+
+async fn write_all(stream: &OwnedWriteHalf, mut rest: &[u8]) -> io::Result<()> {
+    while !rest.is_empty() {
+        stream.writable().await?;
+        match stream.try_write(rest) {
+            Ok(written) => rest = &rest[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+async fn send_with_descriptor(stream: &OwnedWriteHalf, bytes: &[u8], descriptor: &OwnedFd) -> io::Result<usize> {
+    let socket = stream.as_ref();
+    let descriptors = [descriptor.as_raw_fd()];
+    socket
+        .async_io(Interest::WRITABLE, || {
+            let parts = [io::IoSlice::new(bytes)];
+            let control = [ControlMessage::ScmRights(&descriptors)];
+            let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+            Ok(sendmsg::<()>(socket.as_raw_fd(), &parts, &control, flags, None)?)
+        })
+        .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn try_send_given_a_full_queue_is_refused_until_the_peer_reads() {
+        let (outbox, outgoing) = outbox(10);
+        outbox.try_send(vec![0; 8]).unwrap();
+        assert!(matches!(outbox.try_send(vec![0; 8]), Err(OutboxError::Full { .. })));
+
+        let (near, mut far) = tokio::io::duplex(64);
+        let writer = tokio::spawn(outgoing.write_to(near, Duration::from_secs(5)));
+        let mut bytes = [0; 8];
+        tokio::io::AsyncReadExt::read_exact(&mut far, &mut bytes).await.unwrap();
+        outbox.send(vec![0; 100]).await.unwrap(); // larger than the queue: alone, but not refused
+        drop(outbox);
+        let mut bytes = [0; 100];
+        tokio::io::AsyncReadExt::read_exact(&mut far, &mut bytes).await.unwrap();
+        writer.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn writer_given_a_peer_that_reads_nothing_gives_up() {
+        let (outbox, outgoing) = outbox(1_000);
+        let (near, _far) = tokio::io::duplex(4);
+        outbox.try_send(vec![0; 100]).unwrap();
+        let error = outgoing.write_to(near, Duration::from_millis(20)).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+}

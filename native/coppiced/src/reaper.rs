@@ -1,0 +1,111 @@
+//! Collects children that have ended. Nobody else does, so that a pid that is not collected yet is never another
+//! process's.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::rc::{Rc, Weak};
+
+use nix::errno::Errno;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
+
+use crate::machine::process::VmmProcess;
+
+/// Children that ended before anybody had said whose they are.
+const MAX_UNCLAIMED: usize = 256;
+
+#[derive(Default)]
+pub struct Reaper {
+    processes: RefCell<HashMap<i32, Weak<VmmProcess>>>,
+    unclaimed: RefCell<VecDeque<(i32, String)>>,
+    collected: Notify,
+}
+
+impl Reaper {
+    /// Says whose a child is.
+    pub fn register(&self, pid: Pid, process: &Rc<VmmProcess>) {
+        process.set_pid(pid);
+        let mut unclaimed = self.unclaimed.borrow_mut();
+        match unclaimed.iter().position(|(ended, _)| *ended == pid.as_raw()) {
+            Some(position) => {
+                if let Some((_, how)) = unclaimed.remove(position) {
+                    process.set_exit(how);
+                }
+            }
+            None => drop(self.processes.borrow_mut().insert(pid.as_raw(), Rc::downgrade(process))),
+        }
+    }
+
+    /// Whether a pid is taken by a VMM that still runs.
+    pub fn is_registered(&self, pid: Pid) -> bool {
+        self.processes
+            .borrow()
+            .get(&pid.as_raw())
+            .is_some_and(|process| process.strong_count() > 0)
+    }
+
+    /// Whether a child with that pid has ended before it was registered.
+    pub fn is_unclaimed(&self, pid: Pid) -> bool {
+        self.unclaimed.borrow().iter().any(|(ended, _)| *ended == pid.as_raw())
+    }
+
+    /// Runs for ever.
+    pub async fn run(&self, mut child_signals: Signal) {
+        loop {
+            self.collect();
+            if child_signals.recv().await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Returns when the daemon has no child left.
+    pub async fn no_children(&self) {
+        loop {
+            let collected = self.collected.notified();
+            if !self.collect() {
+                return;
+            }
+            collected.await;
+        }
+    }
+
+    /// Collects all that have ended. False: there is no child at all.
+    fn collect(&self) -> bool {
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)) {
+                Ok(WaitStatus::StillAlive) => return true,
+                Ok(status) => self.collected(status),
+                Err(Errno::EINTR) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn collected(&self, status: WaitStatus) {
+        let (pid, how) = match status {
+            WaitStatus::Exited(pid, code) => (pid, format!("exited with status {code}")),
+            WaitStatus::Signaled(pid, signal, _) => (pid, format!("killed by {signal}")),
+            _ => return,
+        };
+        let owner = self.processes.borrow_mut().remove(&pid.as_raw());
+        match owner.and_then(|process| process.upgrade()) {
+            Some(process) => process.set_exit(how),
+            None => {
+                let mut unclaimed = self.unclaimed.borrow_mut();
+                if unclaimed.len() == MAX_UNCLAIMED {
+                    unclaimed.pop_front();
+                }
+                unclaimed.push_back((pid.as_raw(), how));
+            }
+        }
+        self.collected.notify_waiters();
+    }
+}
+
+pub fn child_signals() -> io::Result<Signal> {
+    signal(SignalKind::child())
+}

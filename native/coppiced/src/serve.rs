@@ -1,0 +1,104 @@
+//! `coppiced serve`
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::cli::ServeArgs;
+use crate::host::Config;
+use crate::server::handshake::{Token, TokenError};
+use crate::server::run::{Endpoints, ServeError, serve};
+
+const MIB: u64 = 1024 * 1024;
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("{option} {path} can't be used: {source}")]
+    File {
+        option: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    #[error("{option} {path} is not a file")]
+    NotAFile { option: &'static str, path: PathBuf },
+    #[error("State directory {0} is in use by another daemon; stop it first, or use another directory")]
+    InUse(PathBuf),
+    #[error("--token-file {path}: {source}")]
+    Token { path: PathBuf, source: TokenError },
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+pub fn run(arguments: ServeArgs) -> Result<(), StartError> {
+    let idle_exit = arguments.idle_exit();
+    let config = Config {
+        kind: arguments.host_kind,
+        vmm: file("--vmm", arguments.vmm)?,
+        kernel: file("--kernel", arguments.kernel)?,
+        initrd: file("--initrd", arguments.initrd)?,
+        idle_exit,
+        max_sandboxes: arguments.max_sandboxes as usize,
+        memory_reserve_bytes: arguments.memory_reserve_mib.map(|mib| mib.saturating_mul(MIB)),
+    };
+    let tcp = match (arguments.tcp, arguments.token_file) {
+        (Some(address), Some(path)) => Some((address, read_token(path)?)),
+        _ => None,
+    };
+    let _lock = lock(arguments.state_dir)?;
+    Ok(serve(
+        config,
+        Endpoints {
+            unix: arguments.unix,
+            tcp,
+        },
+    )?)
+}
+
+/// An absolute path: VMMs run in another directory.
+fn file(option: &'static str, path: PathBuf) -> Result<PathBuf, StartError> {
+    let absolute = fs::canonicalize(&path);
+    let absolute = absolute.map_err(|source| StartError::File {
+        option,
+        path: path.clone(),
+        source,
+    })?;
+    if !absolute.is_file() {
+        return Err(StartError::NotAFile { option, path });
+    }
+    Ok(absolute)
+}
+
+fn read_token(path: PathBuf) -> Result<Token, StartError> {
+    let token = fs::read_to_string(&path)
+        .map_err(TokenError::from)
+        .and_then(|text| Token::new(&text));
+    token.map_err(|source| StartError::Token { path, source })
+}
+
+/// Held for the daemon's life; the kernel lets go of it however the daemon ends.
+fn lock(directory: PathBuf) -> Result<Flock<File>, StartError> {
+    let failed = |source| StartError::File {
+        option: "--state-dir",
+        path: directory.clone(),
+        source,
+    };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)
+        .map_err(failed)?;
+    let options = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(directory.join("coppiced.lock"));
+    let file = options.map_err(failed)?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| match error {
+        Errno::EWOULDBLOCK => StartError::InUse(directory.clone()),
+        error => failed(error.into()),
+    })
+}

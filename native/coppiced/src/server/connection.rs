@@ -1,0 +1,163 @@
+//! One client's connection, from accept to end.
+
+use std::rc::Rc;
+
+use coppice_wire::client::{ClientFrame, DaemonFrame, Request};
+use coppice_wire::{FrameReader, Value, decode, encode_frame};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+
+use crate::defaults::{CLIENT_QUEUE_BYTES, CLIENT_STALL, MAX_CONNECTIONS};
+use crate::errors::MethodError;
+use crate::host::Host;
+use crate::methods::RequestError;
+use crate::outbox::{Outbox, outbox};
+use crate::server::handshake::{HandshakeError, Token, refuse, welcome, welcome_frame};
+use crate::server::requests::Requests;
+use crate::session::Session;
+use crate::values::{from_value, to_value};
+
+const READ_BYTES: usize = 64 * 1024;
+
+/// Serves a client until it goes, breaks the protocol, or the daemon ends. `unauthenticated` is given back after hello.
+pub async fn serve<S>(host: Rc<Host>, mut stream: S, token: Option<Rc<Token>>, unauthenticated: impl Sized)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let begun = welcome(&host, &mut stream, token.as_deref()).await;
+    let (session, frames) = match begun {
+        Ok(begun) if *host.connections.borrow() < MAX_CONNECTIONS => begun,
+        Ok((session, _)) => {
+            abandon(&host, &session);
+            return refuse(&mut stream, HandshakeError::TooMany).await;
+        }
+        Err(HandshakeError::Gone) => return,
+        Err(error) => return refuse(&mut stream, error).await,
+    };
+    let connected = Connected::new(&host, &session);
+    drop(unauthenticated);
+    let (reader, writer) = tokio::io::split(stream);
+    let (outbox, outgoing) = outbox(CLIENT_QUEUE_BYTES);
+    session.attach(connected.id, outbox.clone());
+    if let Some(frame) = welcome_frame(&host, &session) {
+        // An empty queue has room.
+        let _ = outbox.send_now(frame, None);
+    }
+    let writing = tokio::task::spawn_local(outgoing.write_to(writer, CLIENT_STALL));
+    let reason = tokio::select! {
+        reason = read_requests(&host, &session, &outbox, reader, frames) => reason,
+        () = outbox.closed() => "it does not read".to_owned(),
+        reason = host.shutting_down() => reason,
+    };
+    tracing::info!(session = session.label(), reason, "Connection ended");
+    // Frees the queue for the last words, which the writer may still send for a moment.
+    drop(connected);
+    drop(outbox);
+    if tokio::time::timeout(std::time::Duration::from_millis(200), writing)
+        .await
+        .is_err()
+    {
+        tracing::debug!(session = session.label(), "Last words were not read");
+    }
+}
+
+/// A session that began with this connection, and that nobody can use.
+fn abandon(host: &Host, session: &Session) {
+    if session.is_alone() {
+        host.end_session(session);
+    }
+}
+
+/// Counts the connection; when dropped, ends the session if it was the last.
+struct Connected {
+    host: Rc<Host>,
+    session: Rc<Session>,
+    id: u64,
+}
+
+impl Connected {
+    fn new(host: &Rc<Host>, session: &Rc<Session>) -> Self {
+        host.connections.send_modify(|count| *count += 1);
+        Connected {
+            host: Rc::clone(host),
+            session: Rc::clone(session),
+            id: host.ids.connection(),
+        }
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.host.connections.send_modify(|count| *count -= 1);
+        if self.session.detach(self.id) {
+            self.host.end_session(&self.session);
+        }
+    }
+}
+
+/// Returns why the connection ends. Its requests end with it.
+async fn read_requests(
+    host: &Rc<Host>,
+    session: &Rc<Session>,
+    outbox: &Outbox,
+    mut reader: impl AsyncRead + Unpin,
+    mut frames: FrameReader,
+) -> String {
+    let mut requests = Requests::new(host, session, outbox);
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        loop {
+            match frames.next_payload() {
+                Ok(Some(payload)) => {
+                    if let Err(error) = take(&mut requests, &payload) {
+                        return violated(outbox, error);
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    return violated(
+                        outbox,
+                        RequestError::Malformed {
+                            reason: error.to_string(),
+                        },
+                    );
+                }
+            }
+        }
+        match reader.read(&mut buffer).await {
+            Ok(0) => return "the client closed it".to_owned(),
+            Ok(read) => frames.push(&buffer[..read]),
+            Err(error) => return error.to_string(),
+        }
+    }
+}
+
+fn take(requests: &mut Requests, payload: &[u8]) -> Result<(), RequestError> {
+    let malformed = |reason| RequestError::Malformed { reason };
+    let frame: Value = decode(payload).map_err(|error| malformed(error.to_string()))?;
+    let is_cancel = frame
+        .as_map()
+        .is_some_and(|map| map.iter().any(|(key, _)| key.as_str() == Some("cancel")));
+    if is_cancel {
+        if let ClientFrame::Cancel { cancel } = from_value(frame).map_err(malformed)? {
+            requests.cancel(cancel);
+        }
+        return Ok(());
+    }
+    let request: Request = from_value(frame).map_err(malformed)?;
+    requests.start(request, payload.len())
+}
+
+/// Tells the client what it did, as far as it reads, and why the connection ends.
+fn violated(outbox: &Outbox, error: RequestError) -> String {
+    let reason = error.to_string();
+    let MethodError(failure) = error.into();
+    if let Ok(params) = to_value(&failure)
+        && let Ok(frame) = encode_frame(&DaemonFrame::Event {
+            event: "protocol.violation".to_owned(),
+            params,
+        })
+    {
+        let _ = outbox.try_send(frame);
+    }
+    reason
+}

@@ -1,0 +1,8 @@
+//! Clients: listening, handshake, requests.
+
+pub mod connection;
+pub mod handshake;
+pub mod listener;
+mod requests;
+pub mod run;
+pub mod unix_socket;
