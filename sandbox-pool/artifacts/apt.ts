@@ -22,39 +22,51 @@ const TRANSPORT_SETTING =
 const WEAKENING_SETTING = /Verify-(Peer|Host)/i;
 
 export interface AptOptions {
-  /** Directory for the state; made when missing. */
+  /** Directory for the state; made, and removed afterwards. */
   readonly directory: string;
   readonly suite: string;
   readonly signal?: AbortSignal | undefined;
   readonly onProgress?: ((message: string) => void) | undefined;
 }
 
-export interface Apt {
-  /** apt.conf lines that say how to reach servers. */
-  readonly transport: readonly string[];
-  /** sources.list lines. */
-  readonly sources: readonly string[];
+export interface Apt extends ArchiveAccess {
   run(tool: "apt-get" | "apt-cache", args: readonly string[], cwd?: string): Promise<RunResult>;
 }
 
-/** Runs `body` with an up-to-date private package index. One process at a time has it. */
-export async function withApt<T>(options: AptOptions, body: (apt: Apt) => Promise<T>): Promise<T> {
+/** How to reach an archive: apt.conf lines and sources.list lines. */
+export interface ArchiveAccess {
+  readonly transport: readonly string[];
+  readonly sources: readonly string[];
+}
+
+/** The machine's own mirrors first, then Debian's, which are tried where those do not answer. */
+export async function archiveAccess(suite: string, signal?: AbortSignal): Promise<readonly ArchiveAccess[]> {
   requireKeyring();
-  await mkdir(options.directory, { recursive: true });
-  const lockOptions = {
-    signal: options.signal,
-    onWait: () => options.onProgress?.("waits for another process that uses the package index"),
-  };
-  return await withFileLock(join(options.directory, "lock"), lockOptions, async () => {
-    const transport = await transportSettings(options.signal);
-    options.onProgress?.(`reads Debian's package index (${options.suite})`);
+  const transport = await transportSettings(signal);
+  const own = await debianSources(suite, signal);
+  const fallback = defaultSources(suite);
+  const isOne = own.join() === fallback.join() || process.env["COPPICE_DEBIAN_MIRROR"] !== undefined;
+  return (isOne ? [own] : [own, fallback]).map((sources) => ({ transport, sources }));
+}
+
+/** Runs `body` with an up-to-date private package index, which is thrown away afterwards. */
+export async function withApt<T>(options: AptOptions, body: (apt: Apt) => Promise<T>): Promise<T> {
+  const { directory, suite, signal, onProgress } = options;
+  const lockOptions = { signal, onWait: () => onProgress?.("waits for another process that uses the package index") };
+  return await withFileLock(`${directory}.lock`, lockOptions, async () => {
     try {
-      return await body(await prepareAny(options, transport));
-    } finally {
-      // Made again from the lists when needed; larger than all the rest.
-      for (const name of ["pkgcache.bin", "srcpkgcache.bin"]) {
-        await rm(join(options.directory, name), { force: true });
+      onProgress?.(`reads Debian's package index (${suite})`);
+      let failure: CoppiceError | undefined;
+      for (const access of await archiveAccess(suite, signal)) {
+        const apt = await prepare(options, access);
+        failure = await update(apt);
+        if (failure === undefined) {
+          return await body(apt);
+        }
       }
+      throw failure;
+    } finally {
+      await rm(directory, { recursive: true, force: true });
     }
   });
 }
@@ -69,39 +81,17 @@ export function requireKeyring(): void {
   }
 }
 
-/** With the machine's own mirrors, or Debian's where those do not answer. */
-async function prepareAny(options: AptOptions, transport: readonly string[]): Promise<Apt> {
-  const own = await debianSources(options.suite, options.signal);
-  const fallback = defaultSources(options.suite);
-  const first = await prepare(options, transport, own);
-  if (first.failure === undefined) {
-    return first.apt;
-  }
-  if (own.join() === fallback.join() || process.env["COPPICE_DEBIAN_MIRROR"] !== undefined) {
-    throw first.failure;
-  }
-  const second = await prepare(options, transport, fallback);
-  if (second.failure !== undefined) {
-    throw second.failure;
-  }
-  return second.apt;
-}
-
-async function prepare(
-  options: AptOptions,
-  transport: readonly string[],
-  sources: readonly string[],
-): Promise<{ readonly apt: Apt; readonly failure?: CoppiceError }> {
+async function prepare(options: AptOptions, access: ArchiveAccess): Promise<Apt> {
   const at = (...names: string[]) => join(options.directory, ...names);
+  await rm(options.directory, { recursive: true, force: true });
   for (const directory of [at("lists", "partial"), at("archives", "partial"), at("parts")]) {
     await mkdir(directory, { recursive: true });
   }
   await writeFile(at("status"), "");
-  await writeFile(at("sources.list"), `${sources.join("\n")}\n`);
-  await writeFile(at("apt.conf"), aptConfiguration(at(), transport));
-  const apt: Apt = {
-    transport,
-    sources,
+  await writeFile(at("sources.list"), `${access.sources.join("\n")}\n`);
+  await writeFile(at("apt.conf"), aptConfiguration(at(), access.transport));
+  return {
+    ...access,
     run: async (tool, args, cwd) =>
       await run(tool, args, {
         env: { APT_CONFIG: at("apt.conf") },
@@ -109,8 +99,11 @@ async function prepare(
         ...(cwd === undefined ? {} : { cwd }),
       }),
   };
-  const update = await apt.run("apt-get", ["update", "--error-on=any"]);
-  return update.exitCode === 0 ? { apt } : { apt, failure: archiveFailure(update, sources) };
+}
+
+async function update(apt: Apt): Promise<CoppiceError | undefined> {
+  const result = await apt.run("apt-get", ["update", "--error-on=any"]);
+  return result.exitCode === 0 ? undefined : archiveFailure(result, apt.sources);
 }
 
 /** What a failed `apt-get update`, `apt-get download` or `mmdebstrap` means. */
@@ -157,7 +150,6 @@ function aptConfiguration(directory: string, transport: readonly string[]): stri
     `APT::Architectures { "amd64"; };`,
     // The unprivileged user of apt's downloads can't enter a private cache directory.
     `APT::Sandbox::User "root";`,
-    `Acquire::GzipIndexes "true";`,
     `Acquire::Languages "none";`,
     `Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";`,
     `Acquire::Retries "3";`,

@@ -8,6 +8,8 @@ export interface ErofsOptions {
   readonly root: string;
   readonly output: string;
   readonly compress: boolean;
+  /** Default: all files get one time, since when they were copied says nothing. */
+  readonly keepTimes?: boolean;
   /** The file system's UUID is made of it. */
   readonly name: string;
   readonly signal?: AbortSignal | undefined;
@@ -17,8 +19,7 @@ export async function makeErofs(options: ErofsOptions): Promise<void> {
   const args = [
     "--quiet",
     ...(options.compress ? ["-zlz4hc"] : []),
-    // One time for all files: when a file was unpacked says nothing about it.
-    "-T0",
+    ...(options.keepTimes === true ? [] : ["-T0"]),
     `-U${uuidOf(options.name)}`,
     options.output,
     options.root,
