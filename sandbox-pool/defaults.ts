@@ -41,10 +41,10 @@ export const DEFAULTS = Object.freeze({
   template: Object.freeze({
     memoryMiB: 192,
     vcpus: 1,
-    /** A stock kernel needs about this much to unpack itself and its initramfs. */
-    minMemoryMiB: 64,
-    /** Above this a host should be sized by hand. */
-    maxMemoryMiB: 256 * 1024,
+    /** Debian's stock kernel panics with less. */
+    minMemoryMiB: 80,
+    /** The daemon takes no larger guests. */
+    maxMemoryMiB: 64 * 1024,
     maxVcpus: 32,
     /** An emulated host boots a stock kernel in about ten seconds, several times that when it is loaded. */
     bootTimeoutMs: 120 * SECOND_MS,

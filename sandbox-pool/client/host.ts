@@ -20,7 +20,7 @@ import type {
 import { createWarmPool, type Lease, type WarmPool } from "../pool/warm-pool.js";
 import { createCheckpoint } from "./checkpoint.js";
 import { type Connection, hostClosed } from "./connection.js";
-import { results } from "./messages.js";
+import { checkpointLostSchema, expectMessage, results } from "./messages.js";
 import { createSandbox } from "./sandbox.js";
 import { createSession, type Session } from "./session.js";
 import { createTemplate, type TemplateOwnership } from "./template.js";
@@ -100,6 +100,11 @@ class HostHandle implements Host {
       },
     });
     session.connection.subscribe({
+      onEvent: (event, params) => {
+        if (event === "checkpoint.lost") {
+          void pool.forget(expectMessage(checkpointLostSchema, params, "event checkpoint.lost").checkpoint);
+        }
+      },
       onReply: () => pool.poke(),
       onEnd: (reason) => void pool.drain(reason),
     });

@@ -71,7 +71,7 @@ export const results = Object.freeze({
   fork: z.object({
     children: z.array(
       z.discriminatedUnion("ok", [
-        z.object({ ok: z.literal(true), sandbox: id }),
+        z.object({ ok: z.literal(true), sandbox: id, stages: stages.optional() }),
         z.object({ ok: z.literal(false), error: failure }),
       ]),
     ),
@@ -97,6 +97,8 @@ export const sandboxEndedSchema = z.object({
   detail: z.string().catch(""),
   console: z.union([z.string(), bytes.transform((data) => Buffer.from(data).toString())]).catch(""),
 });
+
+export const checkpointLostSchema = z.object({ checkpoint: id });
 
 export type Failure = z.infer<typeof failure>;
 export type DaemonFrame = z.infer<typeof daemonFrameSchema>;

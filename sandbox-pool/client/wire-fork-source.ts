@@ -15,7 +15,7 @@ class WireForkSource implements ForkSource {
     this.#session = session;
   }
 
-  async fork(checkpoint: string, count: number, options: ChildOptions): ReturnType<ForkSource["fork"]> {
+  async fork(checkpoint: string, count: number, options: ChildOptions): Promise<readonly ForkedChild[]> {
     const { keepRandomness, ...spec } = options;
     const answer = await this.#session.request({
       method: "sandbox.fork",
@@ -24,7 +24,7 @@ class WireForkSource implements ForkSource {
       spec,
       undo: (late) => this.#closeAll(late.children),
     });
-    return { children: toChildren(answer.result.children), stages: answer.stages };
+    return toChildren(answer.result.children);
   }
 
   async forkAhead(checkpoint: string, count: number): Promise<readonly ForkedChild[]> {
@@ -71,5 +71,9 @@ class WireForkSource implements ForkSource {
 type WireChild = (typeof results.fork)["_output"]["children"][number];
 
 function toChildren(children: readonly WireChild[]): readonly ForkedChild[] {
-  return children.map((child) => (child.ok ? child : { ok: false, error: failureToError(child.error) }));
+  return children.map((child) =>
+    child.ok
+      ? { ok: true, sandbox: child.sandbox, stages: child.stages ?? [] }
+      : { ok: false, error: failureToError(child.error) },
+  );
 }

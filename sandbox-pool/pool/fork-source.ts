@@ -1,7 +1,7 @@
 import type { CallOptions, Stages } from "../api.js";
 
 export type ForkedChild =
-  | { readonly ok: true; readonly sandbox: string }
+  | { readonly ok: true; readonly sandbox: string; readonly stages: Stages }
   | { readonly ok: false; readonly error: Error };
 
 export interface ChildOptions extends CallOptions {
@@ -11,11 +11,7 @@ export interface ChildOptions extends CallOptions {
 /** What the warm pool needs of a host: sandboxes by id, nothing else. */
 export interface ForkSource {
   /** Children that are ready to be used, one result a child. */
-  fork(
-    checkpoint: string,
-    count: number,
-    options: ChildOptions,
-  ): Promise<{ readonly children: readonly ForkedChild[]; readonly stages: Stages }>;
+  fork(checkpoint: string, count: number, options: ChildOptions): Promise<readonly ForkedChild[]>;
   /** Children that have run to idle and wait, stopped, for `lease`. */
   forkAhead(checkpoint: string, count: number): Promise<readonly ForkedChild[]>;
   /** Hands out a waiting child: new identity, right clock, checked. Throws where one of them failed: it is then discarded. */

@@ -163,12 +163,11 @@ class ForkAheadPool implements WarmPool {
     }
     const { counters } = this.#books;
     counters.misses += slots.length;
-    const answer = this.#source.fork(request.checkpoint, slots.length, request.options).catch((error: unknown) => ({
-      children: slots.map((): ForkedChild => ({ ok: false, error: asError(error) })),
-      stages: [],
-    }));
+    const answer = this.#source
+      .fork(request.checkpoint, slots.length, request.options)
+      .catch((error: unknown) => slots.map((): ForkedChild => ({ ok: false, error: asError(error) })));
     return slots.map(async (slot, index): Promise<AcquireResult> => {
-      const { children, stages } = await answer;
+      const children = await answer;
       const child = children[index];
       if (child?.ok !== true) {
         counters.failures += 1;
@@ -177,7 +176,7 @@ class ForkAheadPool implements WarmPool {
       }
       slot.filled(child.sandbox);
       slot.move("leased");
-      return { ok: true, lease: this.#leased(slot, stages, request, false) };
+      return { ok: true, lease: this.#leased(slot, child.stages, request, false) };
     });
   }
 

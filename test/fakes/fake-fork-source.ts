@@ -40,9 +40,9 @@ export class FakeForkSource implements ForkSource {
     return [...this.children.values()].filter((child) => !child.isClosed).length;
   }
 
-  async fork(checkpoint: string, count: number, options: ChildOptions): ReturnType<ForkSource["fork"]> {
+  async fork(checkpoint: string, count: number, options: ChildOptions): Promise<readonly ForkedChild[]> {
     await this.#work("fork", options.signal);
-    return { children: this.#make(checkpoint, count, false), stages: [["fork", 1]] };
+    return this.#make(checkpoint, count, false);
   }
 
   async forkAhead(checkpoint: string, count: number): Promise<readonly ForkedChild[]> {
@@ -85,7 +85,7 @@ export class FakeForkSource implements ForkSource {
     const made = Array.from({ length: count }, (): ForkedChild => {
       const sandbox = `child-${this.children.size + 1}`;
       this.children.set(sandbox, { checkpoint, isWaiting, isClosed: false, token: undefined });
-      return { ok: true, sandbox };
+      return { ok: true, sandbox, stages: [["fork", 1]] };
     });
     this.maxAlive = Math.max(this.maxAlive, this.alive);
     return made;
