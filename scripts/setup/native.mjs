@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { cacheDirectory, contentKey, filesBelow, keepRecent } from "./cache.mjs";
 import { runQuietly, SetupError, say } from "./process.mjs";
 
-const PROGRAMS = ["coppice-agent", "coppice-probe", "coppice-vmm", "coppiced"];
+const PROGRAMS = ["coppice-agent", "coppice-keeper", "coppice-probe", "coppice-vmm", "coppiced"];
 const TARGET = "x86_64-unknown-linux-gnu";
 
 function compiler(native) {
