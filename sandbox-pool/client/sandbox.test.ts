@@ -222,7 +222,7 @@ describe("a sandbox", () => {
     const sandbox = await root.fork();
     daemon.endGuest(sandbox.id);
     await vi.waitFor(() =>
-      expect(sandbox.ping()).rejects.toMatchObject({ code: "SANDBOX_ENDED", faultDomain: "guest" }),
+      expect(sandbox.ping()).rejects.toMatchObject({ code: "SANDBOX_LOST", faultDomain: "guest" }),
     );
     await sandbox.close();
   });

@@ -86,7 +86,7 @@ class ConnectionSession implements Session {
     const detail = ended.detail === "" ? "" : `: ${ended.detail}`;
     this.#watchers.get(ended.sandbox)?.guestEnded(
       new CoppiceError(`Guest of sandbox ${ended.sandbox} has ended (${ended.reason})${detail}`, {
-        code: "SANDBOX_ENDED",
+        code: "SANDBOX_LOST",
         faultDomain: "guest",
         remedy: "Fork the checkpoint again; sandbox.console() shows the guest's last words.",
         poisons: true,

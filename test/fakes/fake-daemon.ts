@@ -288,7 +288,7 @@ function dirtyPages(memory: object): number {
 
 function sandboxEnded(id: string): FakeDaemonError {
   return new FakeDaemonError({
-    code: "SANDBOX_ENDED",
+    code: "SANDBOX_LOST",
     message: `Guest of sandbox ${id} has ended`,
     faultDomain: "guest",
     retryable: false,
