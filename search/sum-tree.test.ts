@@ -49,3 +49,11 @@ test("sum tree, a weight below 0, not finite or outside, refused", () => {
     expect(() => tree.set(0, weight)).toThrow(RangeError);
   for (const index of [-1, 1]) expect(() => tree.set(index, 1)).toThrow(RangeError);
 });
+
+test("sum tree, rounding carries the draw past the last weight, the last weight that is not 0", () => {
+  // Found by trying weights at random: with the greatest uniform below 1, rest - left is not below 0.276…
+  const values = [
+    31.440439344220316, 0.7793023150621554, 0, 0, 32.24458894433311, 34.98987469041137, 0.27616319510263443, 0,
+  ];
+  expect(treeOf(values).find(1 - 2 ** -53)).toBe(6);
+});
