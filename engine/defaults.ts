@@ -16,6 +16,8 @@ export const DEFAULTS = Object.freeze({
   abortGraceMs: 2_000,
   /** How long a worker thread may take to leave the host before it is ended. */
   leaveMs: 500,
+  /** At the end of a run, how long the host may take to drop its checkpoints; the session's end drops the rest. */
+  releaseMs: 2_000,
   /** Whether a sandbox is alive decides whose fault an error was: the answer must come this soon. */
   aliveCheckMs: 3_000,
   /** Between two reports of progress. */

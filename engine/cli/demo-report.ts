@@ -85,7 +85,7 @@ export function latencyTable({ explored, probe }: DemoOutcome): string {
     row("fork, on demand, to its first reply", probe.coldFork),
     row("park", probe.park),
     row("exec of true", probe.exec),
-    row("while searching: fork", explored.latency.forkCold),
+    row("while searching: fork", explored.latency.fork),
     row("while searching: park", explored.latency.park),
     row("while searching: step", explored.latency.step),
     row("while searching: score", explored.latency.score),

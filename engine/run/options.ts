@@ -160,12 +160,13 @@ function explain(issue: z.core.$ZodIssue | undefined, options: RunOptions): Erro
     (at, key) => (at as Record<PropertyKey, unknown> | undefined)?.[key],
     options,
   );
-  const shown = typeof value === "string" || typeof value === "number" ? ` is ${JSON.stringify(value)}` : "";
-  return optionInvalid(field, `is not valid${shown && `:${shown}`}`, remedyFor(issue));
+  const isShown = typeof value === "string" || typeof value === "number";
+  return optionInvalid(field, isShown ? `is ${JSON.stringify(value)}` : "is not valid", remedyFor(issue));
 }
 
 function remedyFor(issue: z.core.$ZodIssue): string {
   if (issue.code === "too_small") return `Give a number of at least ${String(issue.minimum)}.`;
   if (issue.code === "too_big") return `Give a number of at most ${String(issue.maximum)}.`;
+  if (issue.code === "invalid_type") return `Give a ${issue.expected === "int" ? "whole number" : issue.expected}.`;
   return `${issue.message.replace(/^Invalid input: /, "").replace(/^\w/, (letter) => letter.toUpperCase())}.`;
 }

@@ -1,6 +1,7 @@
 /** Tells the caller how the run goes: what each step showed, and now and then the figures. */
 
 import { DEFAULTS } from "../defaults.js";
+import type { Json } from "../json.js";
 import type { CheckpointStore } from "../scheduler/checkpoint-store.js";
 import type { NodeTable } from "../scheduler/node-table.js";
 import type { SearchDriver } from "../scheduler/searches.js";
@@ -32,6 +33,7 @@ export class Reporter {
   readonly #begin = performance.now();
   #samples: Sample[] = [];
   #order = 0;
+  #best: { readonly node: number; readonly observation: Json } | undefined;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(parts: ReporterParts) {
@@ -69,7 +71,7 @@ export class Reporter {
   }
 
   #progress(): Progress {
-    const { driver, nodes, counters, checkpoints, budget } = this.#parts;
+    const { driver, counters, checkpoints, budget } = this.#parts;
     const { cells, bestScore, depth, landmarks, trials } = driver.summary();
     const { steps, forks, live } = counters.read();
     const elapsedMs = performance.now() - this.#begin;
@@ -89,8 +91,14 @@ export class Reporter {
       checkpoints: checkpoints.counts,
       elapsedMs,
       remainingMs: remaining(budget, { elapsedMs, steps, stepsPerSecond }),
-      bestObservation: nodes.observationOf(best.node),
+      bestObservation: this.#observationOf(best.node),
     };
+  }
+
+  /** Kept, because for a node that nothing starts from any more it is read from the ledger. */
+  #observationOf(node: number): Json {
+    if (this.#best?.node !== node) this.#best = { node, observation: this.#parts.nodes.observationOf(node) };
+    return this.#best.observation;
   }
 
   #rates(now: Sample): { readonly stepsPerSecond: number; readonly forksPerSecond: number } {

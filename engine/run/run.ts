@@ -171,6 +171,7 @@ class Run {
     } finally {
       reporter.stop();
       await executor.close();
+      scheduler.discardUntold();
     }
   }
 
@@ -229,7 +230,7 @@ class Run {
     const best: NodeView = driver.best();
     const summary = driver.summary();
     const { replayed, forks } = this.#counters.read();
-    const operations: TimedOperation[] = ["forkWarm", "forkCold", "park", "step", "score"];
+    const operations: TimedOperation[] = ["fork", "park", "step", "score"];
     return {
       best: {
         node: best.node,

@@ -1,6 +1,6 @@
 /** From an environment to the root of the search: image, template, and the state after the reset. */
 
-import type { Host, Sandbox, Template } from "../../sandbox-pool/index.js";
+import { type Checkpoint, CoppiceError, type Host, type Sandbox, type Template } from "../../sandbox-pool/index.js";
 import { DEFAULTS } from "../defaults.js";
 import type { Environment } from "../environment.js";
 import { aborted, type Place } from "../errors.js";
@@ -38,7 +38,7 @@ export async function makeTemplate(parts: SetUpParts): Promise<Template> {
   const image = await host.images.build(environment.image, { signal, onProgress });
   const usesSeed = warmUpUsesSeed(environment);
   const timeoutMs = WARM_UP_STEPS * stepTimeout(environment);
-  return await host.templates.create(image, {
+  const options = {
     signal,
     onProgress,
     key: `environment/${name}/${digest}${usesSeed ? `/seed-${seed}` : ""}`,
@@ -54,7 +54,14 @@ export async function makeTemplate(parts: SetUpParts): Promise<Template> {
             );
           },
         }),
-  });
+  };
+  try {
+    return await host.templates.create(image, options);
+  } catch (error) {
+    // The environment's own error says more than that the template could not be made.
+    if (error instanceof CoppiceError && error.cause instanceof CoppiceError) throw error.cause;
+    throw error;
+  }
 }
 
 /** A fork of the template, reset: with what was seen. The caller owns the sandbox. */
@@ -81,23 +88,30 @@ export async function makeRoot(template: Template, parts: SetUpParts): Promise<R
   const place: Place = { environment: environment.name };
   const { sandbox, observation } = await resetSandbox(template, parts);
   const checkpoint = await sandbox.park({ signal, name: "root" });
-  actionsOf(environment, observation, place);
-  const cell = cellOf(environment, observation, place);
-  const landmarks = landmarksOf(environment, observation, place);
-  let score = 0;
-  if (environment.score !== undefined) {
-    await using fork = await checkpoint.fork({ signal });
-    const timeoutMs = stepTimeout(environment);
-    const body = async (inner: AbortSignal): Promise<unknown> =>
-      environment.score?.({ sandbox: fork, signal: inner }, observation);
-    const given = await attempt(() =>
-      callEnvironment({ call: "score", place, sandbox: fork, timeoutMs, signal, body }),
-    );
-    score = checkScore(given, place);
+  try {
+    actionsOf(environment, observation, place);
+    const cell = cellOf(environment, observation, place);
+    const landmarks = landmarksOf(environment, observation, place);
+    const score = await scoreOf(checkpoint, observation, parts);
+    if (signal.aborted) throw aborted();
+    const { id, dirtyPages } = checkpoint;
+    return { checkpoint: { id, dirtyPages }, observation, cell, score, landmarks };
+  } catch (error) {
+    await checkpoint.release();
+    throw error;
   }
-  if (signal.aborted) throw aborted();
-  const { id, dirtyPages } = checkpoint;
-  return { checkpoint: { id, dirtyPages }, observation, cell, score, landmarks };
+}
+
+async function scoreOf(checkpoint: Checkpoint, observation: Json, parts: SetUpParts): Promise<number> {
+  const { environment, signal } = parts;
+  if (environment.score === undefined) return 0;
+  const place: Place = { environment: environment.name };
+  await using sandbox = await checkpoint.fork({ signal });
+  const timeoutMs = stepTimeout(environment);
+  const body = async (inner: AbortSignal): Promise<unknown> =>
+    environment.score?.({ sandbox, signal: inner }, observation);
+  const score = await attempt(() => callEnvironment({ call: "score", place, sandbox, timeoutMs, signal, body }));
+  return checkScore(score, place);
 }
 
 function stepTimeout(environment: Environment<Json>): number {

@@ -4,6 +4,7 @@
  */
 
 import type { Host } from "../../sandbox-pool/index.js";
+import { DEFAULTS } from "../defaults.js";
 import type { CheckpointCounts } from "../run/progress.js";
 import type { ParkedCheckpoint } from "../workers/protocol.js";
 
@@ -102,11 +103,21 @@ export class CheckpointStore {
     this.#cool(held);
   }
 
-  /** Drops all that is left, and waits until the host has done it. Counts stay as they were. */
+  /** Drops one that never became part of the run. */
+  discard(parked: ParkedCheckpoint): void {
+    this.#drop(parked);
+  }
+
+  /** Drops all that is left, and waits until the host has done it, or hangs. Counts stay as they were. */
   async releaseAll(): Promise<void> {
     for (const held of this.#held.values()) if (held.parked !== undefined) this.#drop(held.parked);
     this.#held.clear();
-    await Promise.allSettled(this.#dropping);
+    let timer: NodeJS.Timeout | undefined;
+    const limit = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, DEFAULTS.releaseMs);
+    });
+    await Promise.race([Promise.allSettled(this.#dropping), limit]);
+    clearTimeout(timer);
   }
 
   #remove(held: Held): void {

@@ -44,7 +44,10 @@ export function checkpointName(trial: number, step: number): string {
 
 export class Scheduler {
   readonly #parts: SchedulerParts;
-  readonly #running = new Map<number, Promise<Finished>>();
+  /** Trials under way, and those finished that are not settled yet. */
+  readonly #running = new Set<number>();
+  readonly #finished: Finished[] = [];
+  #wake: () => void = () => {};
   /** Visits of trials that the search holds back until it is their turn. */
   readonly #held = new Map<number, readonly Visit[]>();
   #wallOver = false;
@@ -56,23 +59,22 @@ export class Scheduler {
   /** Until the budget ends. Rejects with an environment's error, `TRIAL_LOST` or `ABORTED`. */
   async run(): Promise<EndReason> {
     const { driver, executor, signal, wallMs } = this.#parts;
-    let interrupt: (reason: unknown) => void = () => {};
-    const interrupted = new Promise<never>((_resolve, reject) => {
-      interrupt = reject;
-    });
-    interrupted.catch(() => {});
-    const onAbort = (): void => interrupt(aborted(signal.reason));
-    if (signal.aborted) onAbort();
+    const onAbort = (): void => this.#wake();
     signal.addEventListener("abort", onAbort, { once: true });
     const timer = wallMs === null ? undefined : setTimeout(() => this.#endOfWall(), wallMs);
     try {
       for (;;) {
+        if (signal.aborted) throw aborted(signal.reason);
         if (!this.#wallOver) this.#launch();
         if (this.#running.size === 0) break;
-        this.#settle(await Promise.race([...this.#running.values(), interrupted]));
+        const finished = this.#finished.shift();
+        if (finished === undefined) await this.#somethingNew();
+        else this.#settle(finished);
       }
+      const { block } = driver.status();
+      this.#apply(driver.finish());
       if (this.#wallOver) return "wall";
-      return driver.status().block === "steps" ? "steps" : "exhausted";
+      return block === "steps" ? "steps" : "exhausted";
     } catch (error) {
       executor.abort();
       throw error;
@@ -80,6 +82,23 @@ export class Scheduler {
       clearTimeout(timer);
       signal.removeEventListener("abort", onAbort);
     }
+  }
+
+  /** After the executor is closed: drops the checkpoints of trials that finished and were not told. */
+  discardUntold(): void {
+    for (const { outcome } of this.#finished) {
+      if (!outcome.ok) continue;
+      for (const { checkpoint } of outcome.visits) if (checkpoint !== null) this.#parts.checkpoints.discard(checkpoint);
+      if (outcome.derived !== null) this.#parts.checkpoints.discard(outcome.derived);
+    }
+  }
+
+  /** Until a trial has finished, or the run is aborted. */
+  async #somethingNew(): Promise<void> {
+    await new Promise<void>((resolve) => {
+      this.#wake = resolve;
+    });
+    this.#wake = () => {};
   }
 
   #endOfWall(): void {
@@ -111,13 +130,12 @@ export class Scheduler {
     const deadlineMs = DEFAULTS.trialOverheadMs + (trial.steps + start.replay.length + 1) * this.#parts.stepTimeoutMs;
     const { id, attempt, steps, seed, version } = trial;
     const task = { trial: id, attempt, start, steps, seed, version };
-    const finished = executor
-      .run({ task, knownSince: (since) => driver.knownSince(since), deadlineMs })
-      .then((outcome) => {
-        for (const pin of pins) checkpoints.unpin(pin);
-        return { trial, outcome };
-      });
-    this.#running.set(trial.id, finished);
+    this.#running.add(id);
+    void executor.run({ task, knownSince: (since) => driver.knownSince(since), deadlineMs }).then((outcome) => {
+      for (const pin of pins) checkpoints.unpin(pin);
+      this.#finished.push({ trial, outcome });
+      this.#wake();
+    });
   }
 
   #settle({ trial, outcome }: Finished): void {
@@ -144,7 +162,9 @@ export class Scheduler {
     if (trial.attempt + 1 >= DEFAULTS.attempts) throw trialLost(trial.id, trial.attempt + 1, error);
     // It may have been the checkpoint that was lost: a last attempt does without it.
     if (code === "CHECKPOINT_NOT_FOUND" || trial.attempt + 2 === DEFAULTS.attempts) nodes.distrust(trial.from.node);
-    this.#apply(driver.tell(trial, { kind: "infrastructure-failure", reason: code }));
+    // After the end nobody would take it up again, and trials behind it wait for their turn.
+    const kind = this.#wallOver ? "rejected" : "infrastructure-failure";
+    this.#apply(driver.tell(trial, { kind, reason: code }));
   }
 
   #tell(trial: RolloutTrial, outcome: Extract<RolloutOutcome, { ok: true }>): void {
@@ -159,17 +179,17 @@ export class Scheduler {
       const body = { dirtyPages: checkpoint.dirtyPages };
       events.push({ ...base, kind: "checkpoint.taken", checkpoint: checkpoint.id, body });
     }
-    ledger.told(trial.id, visits, events);
+    // Owned before anything can fail, so that the end of the run drops them in any case.
     if (derived !== null) checkpoints.derived(nodes.checkpointOf(trial.from.node), derived);
     for (const [step, { checkpoint }] of visits.entries()) {
       if (checkpoint !== null) checkpoints.add(checkpointName(trial.id, step), checkpoint);
     }
+    ledger.told(trial.id, visits, events);
     nodes.recordTrial(trial);
     this.#held.set(trial.id, visits);
     this.#apply(
       driver.tell(trial, { kind: "value", visits: visits.map((visit, step) => toSearch(visit, trial, step)) }),
     );
-    if (this.#wallOver && this.#running.size === 0) this.#apply(driver.finish());
     this.#parts.onTold();
   }
 

@@ -90,8 +90,8 @@ export interface Visit {
   readonly checkpoint: ParkedCheckpoint | null;
 }
 
-/** Operations whose time is kept. `forkWarm`: from the warm pool; `forkCold`: made on demand. */
-export type TimedOperation = "forkWarm" | "forkCold" | "park" | "step" | "score";
+/** Operations whose time is kept. */
+export type TimedOperation = "fork" | "park" | "step" | "score";
 
 /** Microseconds. */
 export type LatencySamples = Readonly<Record<TimedOperation, readonly number[]>>;

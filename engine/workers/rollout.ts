@@ -9,7 +9,7 @@ import { digestOf, type Json } from "../json.js";
 import { chooseAction, type PolicySpec } from "../policy/policy.js";
 import type { Counters } from "./counters.js";
 import { actionsOf, type CheckedStep, cellOf, checkScore, checkStep, landmarksOf } from "./environment-calls.js";
-import { callEnvironment, InfrastructureFault, isHostFault, toWireError } from "./faults.js";
+import { callEnvironment, InfrastructureFault, toWireError } from "./faults.js";
 import type { ParkedCheckpoint, RolloutOutcome, RolloutStart, RolloutTask, Visit } from "./protocol.js";
 import { Stopwatch } from "./stopwatch.js";
 
@@ -42,10 +42,17 @@ export async function rollOut(task: RolloutTask, tools: RolloutTools): Promise<R
 
 function faultOf(error: unknown, abort: AbortSignal): "user" | "infrastructure" | "aborted" {
   if (abort.aborted) return "aborted";
-  if (error instanceof InfrastructureFault) return "infrastructure";
-  if (error instanceof CoppiceError && !isHostFault(error) && error.faultDomain === "user") return "user";
-  // What neither the environment nor the engine claims comes from the host's side: another attempt is harmless.
-  return "infrastructure";
+  // What neither the environment nor its author caused may go well in another attempt, and is never a reward.
+  return error instanceof CoppiceError && error.faultDomain === "user" ? "user" : "infrastructure";
+}
+
+/** What the trial itself wants of the host is never the environment's fault, whatever the host says. */
+async function onHost<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw new InfrastructureFault(error);
+  }
 }
 
 interface Moment {
@@ -144,7 +151,7 @@ class Rollout {
   }
 
   async #releaseUnreported(): Promise<void> {
-    await Promise.all(this.#unreported.map((checkpoint) => checkpoint.release()));
+    await onHost(() => Promise.all(this.#unreported.map((checkpoint) => checkpoint.release())));
   }
 
   async closeSandboxes(): Promise<void> {
@@ -249,10 +256,8 @@ class Rollout {
 
   async #fork(checkpoint: Checkpoint): Promise<Sandbox> {
     if (this.#tools.abort.aborted) throw aborted();
-    const sandbox = await this.#watch.time(
-      (made: Sandbox) => (made.stages.some(([stage]) => stage === "lease") ? "forkWarm" : "forkCold"),
-      () => checkpoint.fork(),
-    );
+    // Not cut short by an abort: a fork that nobody waited for would be one that nobody closes.
+    const sandbox = await this.#watch.time("fork", () => onHost(() => checkpoint.fork()));
     this.#live.add(sandbox);
     this.#tools.counters.add("forks");
     this.#tools.counters.add("live");
@@ -260,7 +265,7 @@ class Rollout {
   }
 
   async #park(sandbox: Sandbox): Promise<Checkpoint> {
-    const checkpoint = await this.#watch.time("park", () => sandbox.park());
+    const checkpoint = await this.#watch.time("park", () => onHost(() => sandbox.park()));
     this.#forget(sandbox);
     this.#parked.push(checkpoint);
     this.#tools.counters.add("parks");
