@@ -1,8 +1,7 @@
 /** Finds a host that can run sandboxes, and connects to it. */
 
-import type { ConnectOptions, Host, HostAddress } from "./api.js";
-import { buildImageFile } from "./artifacts/index.js";
-import { type Carrier, ensureCarrier } from "./carrier/index.js";
+import type { ConnectOptions, Host, HostAddress, ImageBuilder } from "./api.js";
+import type { Carrier } from "./carrier/index.js";
 import { dial } from "./client/handshake.js";
 import { createHost, type HostBackend } from "./client/host.js";
 import { checkInput, inputs, invalidArgument } from "./client/validation.js";
@@ -73,7 +72,7 @@ async function connectRemote(
 }
 
 async function connectCarrier(options: ConnectOptions): Promise<Host> {
-  const carrier = await ensureCarrier(pick(options)).catch((error: unknown) => {
+  const carrier = await startCarrier(options).catch((error: unknown) => {
     throw noUsableHost("the emulated host can't be had", error);
   });
   try {
@@ -127,7 +126,7 @@ async function openHost(
 
 /** A daemon that opens image files by their path: it must see the same file system as this process. */
 function pathBackend(options: ConnectOptions): HostBackend {
-  const build = options.imageBuilder ?? buildImageFile;
+  const build = options.imageBuilder ?? buildImage;
   return {
     provideImage: async (spec, buildOptions) => {
       const { id, path } = await build(spec, buildOptions);
@@ -138,7 +137,7 @@ function pathBackend(options: ConnectOptions): HostBackend {
 }
 
 function carrierBackend(carrier: Carrier, options: ConnectOptions): HostBackend {
-  const build = options.imageBuilder ?? buildImageFile;
+  const build = options.imageBuilder ?? buildImage;
   return {
     provideImage: async (spec, buildOptions) => {
       const { id, path } = await build(spec, buildOptions);
@@ -152,7 +151,7 @@ function carrierBackend(carrier: Carrier, options: ConnectOptions): HostBackend 
 function joinedCarrierBackend(options: ConnectOptions): HostBackend {
   return {
     provideImage: async (spec, buildOptions) => {
-      const carrier = await ensureCarrier(pick(options));
+      const carrier = await startCarrier(options);
       try {
         return await carrierBackend(carrier, options).provideImage(spec, buildOptions);
       } finally {
@@ -161,6 +160,17 @@ function joinedCarrierBackend(options: ConnectOptions): HostBackend {
     },
     release: () => Promise.resolve(),
   };
+}
+
+/** What builds images and starts hosts is loaded when it is used: a worker thread that joins a session needs none of it. */
+const buildImage: ImageBuilder = async (spec, options) => {
+  const { buildImageFile } = await import("./artifacts/index.js");
+  return await buildImageFile(spec, options);
+};
+
+async function startCarrier(options: ConnectOptions): Promise<Carrier> {
+  const { ensureCarrier } = await import("./carrier/index.js");
+  return await ensureCarrier(pick(options));
 }
 
 function pick(options: ConnectOptions): Pick<ConnectOptions, "signal" | "onProgress"> {

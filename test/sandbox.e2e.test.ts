@@ -1,0 +1,237 @@
+/** Sandboxes end to end: a real guest in a real microVM, on whatever host this machine can have. */
+
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+
+import { type Checkpoint, connectHost, type ForkResult, type Host, type Sandbox } from "../sandbox-pool/index.js";
+
+/** A shell on a terminal: its variables live in its memory and nowhere else. */
+const SHELL = ["/bin/sh", "-c", "stty -echo; PS1='> ' exec /bin/sh -i"];
+
+let host: Host;
+let template: Checkpoint;
+
+beforeAll(async () => {
+  host = await connectHost({ onProgress: (message) => console.error(message) });
+  const image = await host.images.build({ debian: {}, files: { "/srv/hello.txt": "hello from the image\n" } });
+  template = await host.templates.create(image, {
+    warmUp: async (sandbox) => {
+      await sandbox.files.write("/srv/warm", "warm");
+      await (await sandbox.openPty(SHELL, { name: "shell" })).read().untilInput();
+    },
+  });
+});
+
+afterAll(async () => {
+  await host?.close();
+});
+
+function sandboxesOf(results: readonly ForkResult[]): readonly Sandbox[] {
+  return results.map((result) => {
+    if (!result.ok) throw result.error;
+    return result.sandbox;
+  });
+}
+
+async function shell(sandbox: Sandbox, script: string): Promise<string> {
+  const { stdout, stderr, exitCode } = await sandbox.exec(["/bin/sh", "-c", script]);
+  if (exitCode !== 0) throw new Error(`${script}: exit code ${exitCode}: ${stderr}`);
+  return stdout;
+}
+
+async function typed(sandbox: Sandbox, line: string): Promise<string> {
+  return (await sandbox.pty("shell").send(`${line}\n`).untilInput()).text.replaceAll("\r", "");
+}
+
+describe("exec", () => {
+  it("gives both streams, the exit code, and files of image and warm-up", async () => {
+    await using sandbox = await template.fork();
+    const result = await sandbox.exec(["/bin/sh", "-c", "cat /srv/hello.txt /srv/warm; echo no >&2; exit 7"]);
+    expect(result).toMatchObject({ stdout: "hello from the image\nwarm", stderr: "no\n", exitCode: 7, signal: null });
+  });
+
+  it("takes stdin, variables and a directory, and ends a program by signal", async () => {
+    await using sandbox = await template.fork();
+    const script = 'cat; pwd; echo "$GREETING"; kill -TERM $$';
+    const options = { stdin: "in\n", env: { GREETING: "Grüße" }, cwd: "/srv" };
+    expect(await sandbox.exec(["/bin/sh", "-c", script], options)).toMatchObject({
+      stdout: "in\n/srv\nGrüße\n",
+      exitCode: null,
+      signal: "SIGTERM",
+    });
+  });
+
+  it("returns at once when a grandchild holds the pipe (B44)", async () => {
+    await using sandbox = await template.fork();
+    const started = performance.now();
+    const result = await sandbox.exec(["/bin/sh", "-c", "sleep 20 & echo hi"], { timeoutMs: 10_000 });
+    expect(result).toMatchObject({ stdout: "hi\n", exitCode: 0, timedOut: false });
+    expect(performance.now() - started).toBeLessThan(8_000);
+  });
+
+  it("above its time is killed with its whole group (B44)", async () => {
+    await using sandbox = await template.fork();
+    const result = await sandbox.exec(["/bin/sh", "-c", "echo begun; sleep 321 & sleep 321"], { timeoutMs: 1_000 });
+    expect(result).toMatchObject({ stdout: "begun\n", timedOut: true });
+    expect(await shell(sandbox, "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep 321 *$' || true")).toBe(
+      "0\n",
+    );
+  });
+
+  it("gives megabytes of three-byte characters exactly (B44)", async () => {
+    await using sandbox = await template.fork();
+    const count = 1_000_000;
+    const result = await sandbox.exec(["/bin/sh", "-c", `yes '€' | head -n ${count} | tr -d '\\n'`]);
+    expect(result.truncated).toBe(false);
+    expect(result.stdoutBytes.length).toBe(3 * count);
+    expect(result.stdout === "€".repeat(count)).toBe(true);
+  });
+
+  it("of a program that does not exist is a typed error", async () => {
+    await using sandbox = await template.fork();
+    await expect(sandbox.exec(["/no/such/program"])).rejects.toMatchObject({ code: "EXEC_NOT_FOUND" });
+  });
+});
+
+describe("files", () => {
+  it("come back byte for byte, large ones too", async () => {
+    await using sandbox = await template.fork();
+    const data = Uint8Array.from({ length: 3_000_000 }, (_, index) => (index * 7) % 256);
+    await sandbox.files.mkdir("/srv/deep/down");
+    await sandbox.files.write("/srv/deep/down/data", data, { mode: 0o600 });
+    expect(Buffer.compare(await sandbox.files.read("/srv/deep/down/data"), data)).toBe(0);
+    expect(await shell(sandbox, "stat -c '%a %s' /srv/deep/down/data")).toBe("600 3000000\n");
+    await sandbox.files.append("/srv/deep/down/data", "x");
+    expect(await sandbox.files.list("/srv/deep/down")).toEqual([{ name: "data", kind: "file" }]);
+    await sandbox.files.remove("/srv/deep", { recursive: true });
+    await expect(sandbox.files.read("/srv/deep/down/data")).rejects.toMatchObject({ code: "FILE_NOT_FOUND" });
+  });
+});
+
+describe("fork", () => {
+  it("of eight gives siblings that differ in randomness, boot id and hostname, and in nothing else (invariant 4)", async () => {
+    const siblings = sandboxesOf(await template.fork(8));
+    const seen = await Promise.all(
+      siblings.map(async (sandbox) => ({
+        hostname: await shell(sandbox, "cat /proc/sys/kernel/hostname"),
+        bootId: await shell(sandbox, "cat /proc/sys/kernel/random/boot_id"),
+        machineId: await shell(sandbox, "cat /etc/machine-id"),
+        random: await shell(sandbox, "od -An -tx1 -N16 /dev/urandom"),
+        warm: await shell(sandbox, "cat /srv/warm; ls /srv"),
+      })),
+    );
+    for (const key of ["hostname", "bootId", "machineId", "random"] as const) {
+      expect([key, new Set(seen.map((one) => one[key])).size]).toEqual([key, 8]);
+    }
+    expect(new Set(seen.map((one) => one.warm)).size).toBe(1);
+    await Promise.all(siblings.map((sandbox) => sandbox.close()));
+  });
+
+  it("gives the right time to the first command (invariant 4)", async () => {
+    await using sandbox = await template.fork();
+    const before = Date.now();
+    const guest = Number(await shell(sandbox, "date +%s%3N"));
+    const after = Date.now();
+    expect(guest).toBeGreaterThanOrEqual(before - 1_000);
+    expect(guest).toBeLessThanOrEqual(after + 1_000);
+  });
+
+  it("keeps memory and files of parent and children apart, at any depth (invariant 1)", async () => {
+    const checkpoints: Checkpoint[] = [template];
+    for (let depth = 1; depth <= 4; depth += 1) {
+      const sandbox = await (checkpoints.at(-1) as Checkpoint).fork();
+      await typed(sandbox, `DEPTH="$DEPTH:${depth}"`);
+      await sandbox.files.append("/srv/depth", `:${depth}`);
+      checkpoints.push(await sandbox.park());
+    }
+    for (const [depth, checkpoint] of checkpoints.entries()) {
+      await using sandbox = await checkpoint.fork();
+      const expected = Array.from({ length: depth }, (_, index) => `:${index + 1}`).join("");
+      expect(await typed(sandbox, 'echo "[$DEPTH]"')).toBe(`[${expected}]\n> `);
+      expect(await shell(sandbox, "cat /srv/depth 2>/dev/null || true")).toBe(expected);
+      await sandbox.files.write("/srv/depth", "scribble");
+      await typed(sandbox, "DEPTH=scribble");
+    }
+    await Promise.all(checkpoints.slice(1).map((checkpoint) => checkpoint.release()));
+  });
+
+  it("with a forecast comes out of the warm pool, faster than without", async () => {
+    const root = await (await template.fork()).park();
+    for (let index = 0; index < 3; index += 1) {
+      await using sandbox = await root.fork();
+      await sandbox.ping();
+    }
+    const { hits } = host.pool.stats();
+    host.pool.forecast(root.id, 3);
+    await vi.waitFor(() => expect(host.pool.stats().ready).toBeGreaterThanOrEqual(3), 20_000);
+    const hostnames = new Set<string>();
+    for (let index = 0; index < 3; index += 1) {
+      await using sandbox = await root.fork();
+      hostnames.add(await shell(sandbox, "cat /proc/sys/kernel/hostname"));
+    }
+    const { warmMicroseconds, coldMicroseconds, ...stats } = host.pool.stats();
+    expect(stats.hits - hits).toBe(3);
+    expect(hostnames.size).toBe(3);
+    expect(Math.min(...warmMicroseconds)).toBeLessThan(Math.min(...coldMicroseconds));
+    await root.release();
+  });
+});
+
+describe("a sandbox", () => {
+  it("that idles costs little memory", async () => {
+    await using sandbox = await template.fork();
+    await sandbox.ping();
+    const { privateBytes, totalBytes } = await host.memoryUsage({ sandbox: sandbox.id });
+    expect(privateBytes).toBeGreaterThan(0);
+    expect(totalBytes).toBeLessThanOrEqual(3 * 1024 * 1024);
+  });
+
+  it("whose guest powers itself off is lost with a typed error, and its siblings are not (invariant 10)", async () => {
+    await using sibling = await template.fork();
+    await using sandbox = await template.fork();
+    await expect(sandbox.exec(["/bin/sh", "-c", "echo o > /proc/sysrq-trigger; sleep 60"])).rejects.toMatchObject({
+      code: "SANDBOX_LOST",
+      poisons: true,
+    });
+    await sibling.ping();
+  });
+
+  it("whose call is aborted goes on, and the program has ended", async () => {
+    await using sandbox = await template.fork();
+    const call = sandbox.exec(["sleep", "322"], { signal: AbortSignal.timeout(500) });
+    await expect(call).rejects.toMatchObject({ code: "ABORTED" });
+    await vi.waitFor(
+      async () =>
+        expect(await shell(sandbox, "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep 322 *$' || true")).toBe(
+          "0\n",
+        ),
+      5_000,
+    );
+  });
+
+  it("terminal matches patterns as JavaScript means them", async () => {
+    await using sandbox = await template.fork();
+    const output = await sandbox
+      .pty("shell")
+      .send("echo 'total: 42'\n")
+      .until(/^total:\s(\d+)\r?\n/m);
+    expect(output).toMatchObject({ reason: "pattern", text: expect.stringContaining("total: 42") });
+  });
+});
+
+describe("a session", () => {
+  it("leaves nothing on the host when it ends", async () => {
+    const other = await connectHost({ join: host.address });
+    const before = await host.stats();
+    await other.close();
+    const session = await connectHost();
+    const image = await session.images.build({ debian: {}, files: { "/srv/hello.txt": "hello from the image\n" } });
+    const root = await session.templates.create(image, { memoryMiB: 128 });
+    await root.fork(2);
+    await session.close();
+    await vi.waitFor(async () => {
+      const after = await host.stats();
+      expect(after.sandboxes).toEqual(before.sandboxes);
+      expect(after.checkpoints).toEqual(before.checkpoints);
+    }, 10_000);
+  });
+});
