@@ -196,11 +196,8 @@ export class Archive {
   accepts(cell: number, score: number, length: number): boolean {
     const node = this.cells.node.get(cell);
     if (node === NO_NODE) return true;
-    return improves(
-      this.#config.optimiseScore,
-      { score, length },
-      { score: this.nodes.score.get(node), length: this.nodes.length.get(node) },
-    );
+    const known = { score: this.nodes.score.get(node), length: this.nodes.length.get(node) };
+    return improves({ offered: { score, length }, known, optimiseScore: this.#config.optimiseScore });
   }
 
   /** To be called after anything that a cell's weight depends on has changed. */
@@ -336,8 +333,14 @@ export interface Standing {
   readonly length: number;
 }
 
+export interface Comparison {
+  readonly offered: Standing;
+  readonly known: Standing;
+  readonly optimiseScore: boolean;
+}
+
 /** Greater score, or equal score and shorter; without `optimiseScore` shorter, whatever the score. */
-export function improves(optimiseScore: boolean, offered: Standing, known: Standing): boolean {
+export function improves({ offered, known, optimiseScore }: Comparison): boolean {
   if (!optimiseScore || offered.score === known.score) return offered.length < known.length;
   return offered.score > known.score;
 }

@@ -8,6 +8,8 @@ export const FORMAT = 1;
 
 const PHASES: readonly unknown[] = ["running", "waiting", "settled"];
 
+type Fields<Data> = Readonly<Partial<Record<keyof Data, unknown>>>;
+
 /**
  * Whether a value can be what `serialise` returned. A damaged file must fail here and not as a wrong choice later, so every
  * index is checked; what the numbers say is not.
@@ -15,21 +17,14 @@ const PHASES: readonly unknown[] = ["running", "waiting", "settled"];
  * @throws SearchError `INCOMPATIBLE_STATE`
  */
 export function checkSerialised(serialised: unknown, name: string): SerialisedArchive {
-  const data = object(serialised, "state", name);
-  if (data["format"] !== FORMAT) throw incompatible(`has format ${String(data["format"])}, and not ${FORMAT}`, name);
-  if (data["algorithm"] !== name) throw incompatible("is of another search", name);
-  try {
-    checkSeed(data["seed"]);
-    object(data["config"], "config", name);
-    object(object(data["config"], "config", name)["root"], "config.root", name);
-    object(object(data["config"], "config", name)["weights"], "config.weights", name);
-    const archive = checkArchive(object(data["archive"], "archive", name) as Partial<ArchiveData>, name);
-    checkBook(object(data["book"], "book", name) as Partial<TrialBookData>, archive, name);
-  } catch (error) {
-    if (error instanceof SearchError && error.code === "INCOMPATIBLE_STATE") throw error;
-    throw incompatible("is damaged", name, error);
-  }
+  new DataCheck(name).state(serialised);
   return serialised as SerialisedArchive;
+}
+
+interface Range {
+  readonly from: number;
+  /** Exclusive. */
+  readonly to: number;
 }
 
 interface Sizes {
@@ -37,101 +32,139 @@ interface Sizes {
   readonly nodes: number;
 }
 
-function checkArchive(archive: Partial<ArchiveData>, name: string): Sizes {
-  const cells = strings(archive.cellKeys, "archive.cellKeys", name).length + 1;
-  const nodes = list(archive.checkpoints, "archive.checkpoints", name).length;
-  const actionNames = strings(archive.actionNames, "archive.actionNames", name).length;
-  const pathActions = list(archive.pathActions, "archive.pathActions", name);
-  if (cells < 2 || nodes < 1) throw incompatible("has no root", name);
-  for (const field of CELL_FIELDS) numbers(archive.cells?.[field], cells, `archive.cells.${field}`, name);
-  for (const field of NODE_FIELDS) numbers(archive.nodes?.[field], nodes, `archive.nodes.${field}`, name);
-  indexes(archive.cells?.node ?? [], -1, nodes, "archive.cells.node", name);
-  indexes(archive.nodes?.cell ?? [], 0, cells, "archive.nodes.cell", name);
-  indexes(archive.nodes?.replaced ?? [], -1, nodes, "archive.nodes.replaced", name);
-  indexes(archive.nodes?.pathEnd ?? [], 0, pathActions.length + 1, "archive.nodes.pathEnd", name);
-  indexes(pathActions, 0, actionNames, "archive.pathActions", name);
-  indexes([archive.best], 0, nodes, "archive.best", name);
-  indexes([archive.steps], 0, Number.MAX_SAFE_INTEGER, "archive.steps", name);
-  for (const [node, parent] of (archive.nodes?.parent ?? []).entries()) {
-    // A parent is older than its child, so that every path ends at the root.
-    indexes([parent], node === 0 ? -1 : 0, node, `archive.nodes.parent[${node}]`, name);
-  }
-  for (const landmark of list(archive.landmarks, "archive.landmarks", name)) {
-    const { kind, keys, foundStep } = object(landmark, "archive.landmarks", name);
-    strings([kind], "archive.landmarks.kind", name);
-    numbers(foundStep, strings(keys, "archive.landmarks.keys", name).length, "archive.landmarks.foundStep", name);
-  }
-  return { cells, nodes };
-}
+const COUNT: Range = { from: 0, to: Number.MAX_SAFE_INTEGER };
 
-function checkBook(book: Partial<TrialBookData>, sizes: Sizes, name: string): void {
-  const open = list(book.open, "book.open", name);
-  indexes([book.merged], 0, Number.MAX_SAFE_INTEGER, "book.merged", name);
-  if (typeof book.closed !== "boolean") throw incompatible("has a damaged book.closed", name);
-  for (const [index, entry] of open.entries()) {
-    const { id, node, cell, steps, version, attempt, phase, outcome } = object(entry, `book.open[${index}]`, name);
-    const field = `book.open[${index}]`;
-    if (id !== (book.merged ?? 0) + index) throw incompatible(`has trials out of order at ${field}`, name);
-    indexes([node], 0, sizes.nodes, `${field}.node`, name);
-    indexes([cell], 1, sizes.cells, `${field}.cell`, name);
-    indexes([steps, version, attempt], 0, Number.MAX_SAFE_INTEGER, field, name);
-    if (!PHASES.includes(phase)) throw incompatible(`has an unknown phase at ${field}`, name);
-    if ((phase === "settled") !== (outcome !== null)) throw incompatible(`has a wrong outcome at ${field}`, name);
-    if (outcome !== null) checkOutcome(object(outcome, `${field}.outcome`, name), `${field}.outcome`, name);
-  }
-}
+class DataCheck {
+  readonly #name: string;
 
-function checkOutcome(outcome: Readonly<Record<string, unknown>>, field: string, name: string): void {
-  if (outcome["kind"] === "rejected" || outcome["kind"] === "lost") return;
-  if (outcome["kind"] !== "value") throw incompatible(`has an unknown outcome at ${field}`, name);
-  for (const visit of list(outcome["visits"], `${field}.visits`, name)) {
-    const { action, reward, cell, score, checkpoint, landmarks } = object(visit, `${field}.visits`, name);
-    strings([action, cell ?? "", checkpoint ?? ""], `${field}.visits`, name);
-    numbers([reward, score], 2, `${field}.visits`, name);
-    for (const pair of list(landmarks, `${field}.visits.landmarks`, name)) {
-      if (strings(pair, `${field}.visits.landmarks`, name).length !== 2)
-        throw incompatible(`is damaged at ${field}`, name);
+  constructor(name: string) {
+    this.#name = name;
+  }
+
+  state(value: unknown): void {
+    const { format, algorithm, seed, config, archive, book } = this.#object<SerialisedArchive>(value, "state");
+    if (format !== FORMAT) throw this.#incompatible(`has format ${String(format)}, and not ${FORMAT}`);
+    if (algorithm !== this.#name) throw this.#incompatible("is of another search");
+    try {
+      checkSeed(seed);
+    } catch (error) {
+      throw this.#incompatible("has no seed", error);
+    }
+    const { root, weights } = this.#object<SerialisedArchive["config"]>(config, "config");
+    this.#object(root, "config.root");
+    this.#object(weights, "config.weights");
+    this.#book(this.#object<TrialBookData>(book, "book"), this.#archive(this.#object<ArchiveData>(archive, "archive")));
+  }
+
+  #archive(archive: Fields<ArchiveData>): Sizes {
+    const cells = this.#strings(archive.cellKeys, "archive.cellKeys").length + 1;
+    const nodes = this.#list(archive.checkpoints, "archive.checkpoints").length;
+    const actionNames = this.#strings(archive.actionNames, "archive.actionNames").length;
+    const pathActions = this.#list(archive.pathActions, "archive.pathActions");
+    if (cells < 2 || nodes < 1) throw this.#incompatible("has no root");
+    const cell = this.#columns(archive.cells, CELL_FIELDS, { length: cells, field: "archive.cells" });
+    const node = this.#columns(archive.nodes, NODE_FIELDS, { length: nodes, field: "archive.nodes" });
+    this.#indexes(cell.node, { from: -1, to: nodes }, "archive.cells.node");
+    this.#indexes(node.cell, { from: 0, to: cells }, "archive.nodes.cell");
+    this.#indexes(node.replaced, { from: -1, to: nodes }, "archive.nodes.replaced");
+    this.#indexes(node.pathEnd, { from: 0, to: pathActions.length + 1 }, "archive.nodes.pathEnd");
+    this.#indexes(pathActions, { from: 0, to: actionNames }, "archive.pathActions");
+    this.#indexes([archive.best], { from: 0, to: nodes }, "archive.best");
+    this.#indexes([archive.steps], COUNT, "archive.steps");
+    for (const [index, parent] of node.parent.entries()) {
+      // A parent is older than its child, so that every path ends at the root.
+      this.#indexes([parent], { from: index === 0 ? -1 : 0, to: index }, `archive.nodes.parent[${index}]`);
+    }
+    for (const landmark of this.#list(archive.landmarks, "archive.landmarks")) {
+      const { kind, keys, foundStep } = this.#object<ArchiveData["landmarks"][number]>(landmark, "archive.landmarks");
+      this.#strings([kind], "archive.landmarks.kind");
+      const { length } = this.#strings(keys, "archive.landmarks.keys");
+      this.#numbers(foundStep, length, "archive.landmarks.foundStep");
+    }
+    return { cells, nodes };
+  }
+
+  #book({ merged, closed, open }: Fields<TrialBookData>, sizes: Sizes): void {
+    this.#indexes([merged], COUNT, "book.merged");
+    if (typeof closed !== "boolean") throw this.#incompatible("has no truth value at book.closed");
+    for (const [index, entry] of this.#list(open, "book.open").entries()) {
+      const field = `book.open[${index}]`;
+      const record = this.#object<TrialBookData["open"][number]>(entry, field);
+      if (record.id !== (merged as number) + index) throw this.#incompatible(`has trials out of order at ${field}`);
+      this.#indexes([record.node], { from: 0, to: sizes.nodes }, `${field}.node`);
+      this.#indexes([record.cell], { from: 1, to: sizes.cells }, `${field}.cell`);
+      this.#indexes([record.steps, record.version, record.attempt], COUNT, field);
+      if (!PHASES.includes(record.phase)) throw this.#incompatible(`has an unknown phase at ${field}`);
+      if ((record.phase === "settled") !== (record.outcome !== null)) {
+        throw this.#incompatible(`has a phase that does not fit the outcome at ${field}`);
+      }
+      if (record.outcome !== null) this.#outcome(record.outcome, `${field}.outcome`);
     }
   }
-}
 
-function object(value: unknown, field: string, name: string): Readonly<Record<string, unknown>> {
-  if (typeof value !== "object" || value === null) throw incompatible(`has no object at ${field}`, name);
-  return value as Readonly<Record<string, unknown>>;
-}
-
-function list(value: unknown, field: string, name: string): readonly unknown[] {
-  if (!Array.isArray(value)) throw incompatible(`has no list at ${field}`, name);
-  return value as readonly unknown[];
-}
-
-function strings(value: unknown, field: string, name: string): readonly unknown[] {
-  const values = list(value, field, name);
-  if (!values.every((entry) => typeof entry === "string"))
-    throw incompatible(`has no list of strings at ${field}`, name);
-  return values;
-}
-
-function numbers(value: unknown, length: number, field: string, name: string): void {
-  const values = list(value, field, name);
-  if (values.length !== length || !values.every((entry) => Number.isFinite(entry))) {
-    throw incompatible(`has no list of ${length} numbers at ${field}`, name);
-  }
-}
-
-function indexes(values: readonly unknown[], from: number, to: number, field: string, name: string): void {
-  for (const value of values) {
-    if (!Number.isInteger(value) || (value as number) < from || (value as number) >= to) {
-      throw incompatible(`has ${String(value)} at ${field}, where an integer from ${from} to ${to - 1} belongs`, name);
+  #outcome(value: unknown, field: string): void {
+    const { kind, visits } = this.#object<{ readonly kind: unknown; readonly visits: unknown }>(value, field);
+    if (kind === "rejected" || kind === "lost") return;
+    if (kind !== "value") throw this.#incompatible(`has an unknown outcome at ${field}`);
+    for (const entry of this.#list(visits, `${field}.visits`)) {
+      const visit = this.#object<Record<"action" | "reward" | "cell" | "score" | "checkpoint" | "landmarks", unknown>>(
+        entry,
+        `${field}.visits`,
+      );
+      this.#strings([visit.action, visit.cell ?? "", visit.checkpoint ?? ""], `${field}.visits`);
+      this.#numbers([visit.reward, visit.score], 2, `${field}.visits`);
+      for (const pair of this.#list(visit.landmarks, `${field}.visits.landmarks`)) {
+        const { length } = this.#strings(pair, `${field}.visits.landmarks`);
+        if (length !== 2) throw this.#incompatible(`has no kind and key at ${field}.visits.landmarks`);
+      }
     }
   }
-}
 
-function incompatible(what: string, name: string, cause?: unknown): SearchError {
-  return new SearchError(`The serialised state of ${name} ${what}`, {
-    code: "INCOMPATIBLE_STATE",
-    faultDomain: "user",
-    remedy: `Give what serialise() of ${name} returned, unchanged; a state of another version has to be made anew.`,
-    cause,
-  });
+  #columns<Field extends string>(
+    value: unknown,
+    fields: readonly Field[],
+    { length, field }: { readonly length: number; readonly field: string },
+  ): Readonly<Record<Field, readonly number[]>> {
+    const columns = this.#object<Record<Field, unknown>>(value, field);
+    for (const name of fields) this.#numbers(columns[name], length, `${field}.${name}`);
+    return columns as Readonly<Record<Field, readonly number[]>>;
+  }
+
+  #object<Data>(value: unknown, field: string): Fields<Data> {
+    if (typeof value !== "object" || value === null) throw this.#incompatible(`has no object at ${field}`);
+    return value as Fields<Data>;
+  }
+
+  #list(value: unknown, field: string): readonly unknown[] {
+    if (!Array.isArray(value)) throw this.#incompatible(`has no list at ${field}`);
+    return value as readonly unknown[];
+  }
+
+  #strings(value: unknown, field: string): readonly unknown[] {
+    const values = this.#list(value, field);
+    if (values.every((entry) => typeof entry === "string")) return values;
+    throw this.#incompatible(`has something else than strings at ${field}`);
+  }
+
+  #numbers(value: unknown, length: number, field: string): void {
+    const values = this.#list(value, field);
+    if (values.length === length && values.every((entry) => Number.isFinite(entry))) return;
+    throw this.#incompatible(`has no list of ${length} numbers at ${field}`);
+  }
+
+  #indexes(values: readonly unknown[], { from, to }: Range, field: string): void {
+    for (const value of values) {
+      if (Number.isInteger(value) && (value as number) >= from && (value as number) < to) continue;
+      throw this.#incompatible(`has no integer from ${from} to ${to - 1} at ${field}`);
+    }
+  }
+
+  #incompatible(what: string, cause?: unknown): SearchError {
+    return new SearchError(`The serialised state of ${this.#name} ${what}`, {
+      code: "INCOMPATIBLE_STATE",
+      faultDomain: "user",
+      remedy: `Give what serialise() of ${this.#name} returned, unchanged; a state of another version has to be made anew.`,
+      cause,
+    });
+  }
 }

@@ -121,7 +121,7 @@ class CandidateJudgeImpl implements CandidateJudge {
     if (known === undefined) return "keep";
     if (!this.#optimiseScore) return length < known.length ? "keep" : "pass";
     if (score === undefined) return "need-score";
-    return improves(true, { score, length }, known) ? "keep" : "pass";
+    return improves({ offered: { score, length }, known, optimiseScore: true }) ? "keep" : "pass";
   }
 
   kept(cell: string, standing: Standing): void {
