@@ -1,7 +1,7 @@
 /** What a player would try, in a fixed order: ways to go, things to take, and what the things at hand are good for. */
 
 import type { AdventureObservation } from "./observation.js";
-import { isOutdoors, waysFrom } from "./rooms.js";
+import { DARKNESS, isOutdoors, waysFrom } from "./rooms.js";
 import { isPortable, isTreasure, wordFor } from "./things.js";
 
 /** What is at hand, in the words that the rules below ask about. */
@@ -18,7 +18,7 @@ interface Rule {
 
 /** One entry an idea that a player has at the sight of something. The first ones are tried in any place. */
 const IDEAS: readonly Rule[] = [
-  { command: "on", when: ({ observation, sees, has }) => !observation.lamp && (has("lamp") || sees("lamp")) },
+  { command: "on", when: ({ observation, has }) => !observation.lamp && has("lamp") && !isOutdoors(observation.room) },
   { command: "off", when: ({ observation, has }) => observation.lamp && has("lamp") && isOutdoors(observation.room) },
   { command: "unlock grate", when: ({ sees, has }) => sees("locked grate") && has("keys") },
   { command: "drop rod", when: ({ sees, has }) => sees("bird") && has("rod") },
@@ -56,6 +56,16 @@ function burdens(observation: AdventureObservation): readonly string[] {
   return observation.carrying.map((name) => `drop ${wordFor(name)}`);
 }
 
+function magicFor({ words, room }: AdventureObservation): readonly string[] {
+  return Object.keys(words).filter((word) => words[word]?.includes(room) === true);
+}
+
+/** In the dark a step may be the last: a player with a lamp lights it, or gropes back. */
+function waysOf(observation: AdventureObservation): readonly string[] {
+  if (observation.light === "lit") return waysFrom(observation.room);
+  return observation.carrying.includes("lamp") ? ["back"] : ["back", ...waysFrom(DARKNESS)];
+}
+
 export function actionsFor(observation: AdventureObservation): readonly string[] {
   const situation: Situation = {
     observation,
@@ -64,9 +74,8 @@ export function actionsFor(observation: AdventureObservation): readonly string[]
   };
   const takes = observation.here.filter((name) => isPortable(name)).map((name) => `take ${wordFor(name)}`);
   const actions = [
-    ...waysFrom(observation.room),
-    ...(isOutdoors(observation.room) ? ["building"] : []),
-    ...observation.words,
+    ...waysOf(observation),
+    ...magicFor(observation),
     ...takes,
     ...IDEAS.filter(({ when }) => when(situation)).map(({ command }) => command),
     ...uses(situation),

@@ -19,8 +19,8 @@ export interface AdventureObservation {
   readonly lamp: boolean;
   /** What was brought about, sorted: "snake gone", "gold stored". */
   readonly achieved: readonly string[];
-  /** Magic words that were read or heard, in that order. */
-  readonly words: readonly string[];
+  /** Magic words that were read or heard, each with the rooms where it is worth saying. */
+  readonly words: Readonly<Record<string, readonly string[]>>;
   /** Commands since the start. */
   readonly turn: number;
   readonly deaths: number;
@@ -104,7 +104,7 @@ const NOTHING: AdventureObservation = {
   carrying: [],
   lamp: false,
   achieved: [],
-  words: [],
+  words: {},
   turn: -1,
   deaths: 0,
   over: false,
@@ -136,7 +136,7 @@ export function observe(previous: AdventureObservation, reply: Reply): Adventure
     carrying,
     lamp: lampAfter(previous.lamp, text),
     achieved: achievedAfter(previous.achieved, text, place.room, here),
-    words: wordsAfter(previous.words, text),
+    words: wordsAfter(previous, reply, place.room),
     turn: previous.turn + 1,
     deaths: previous.deaths + (DEATH.test(text) ? 1 : 0),
     over,
@@ -211,7 +211,16 @@ function achievedAfter(
   return [...achieved].sort();
 }
 
-function wordsAfter(words: readonly string[], text: string): readonly string[] {
-  const learnt = MAGIC_WORDS.filter(({ word, by }) => !words.includes(word) && by.test(text));
-  return learnt.length === 0 ? words : [...words, ...learnt.map(({ word }) => word)];
+/** A word is worth saying where it was learnt, and where it led: that is how it leads back. */
+function wordsAfter(
+  previous: AdventureObservation,
+  { command, text }: Reply,
+  room: string,
+): AdventureObservation["words"] {
+  const { words } = previous;
+  const learnt = MAGIC_WORDS.find(({ word, by }) => words[word] === undefined && by.test(text));
+  if (learnt !== undefined) return { ...words, [learnt.word]: [room] };
+  const places = words[command];
+  if (places === undefined || room === DARKNESS || room === previous.room || places.includes(room)) return words;
+  return { ...words, [command]: [...places, room] };
 }
