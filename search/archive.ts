@@ -333,7 +333,7 @@ export interface Standing {
   readonly length: number;
 }
 
-export interface Comparison {
+interface Comparison {
   readonly offered: Standing;
   readonly known: Standing;
   readonly optimiseScore: boolean;
