@@ -161,7 +161,7 @@ export class Scheduler {
     if (outcome.fault === "aborted") throw aborted(error);
     if (trial.attempt + 1 >= DEFAULTS.attempts) throw trialLost(trial.id, trial.attempt + 1, error);
     // It may have been the checkpoint that was lost: a last attempt does without it.
-    if (code === "CHECKPOINT_NOT_FOUND" || trial.attempt + 2 === DEFAULTS.attempts) nodes.distrust(trial.from.node);
+    if (code.startsWith("CHECKPOINT_") || trial.attempt + 2 === DEFAULTS.attempts) nodes.distrust(trial.from.node);
     // After the end nobody would take it up again, and trials behind it wait for their turn.
     const kind = this.#wallOver ? "rejected" : "infrastructure-failure";
     this.#apply(driver.tell(trial, { kind, reason: code }));

@@ -32,7 +32,7 @@ afterAll(async () => {
 
 beforeEach(async () => {
   daemon = await startFakeDaemon({ programs: { walk: walkProgram } });
-  host = await daemon.connect();
+  host = await daemon.connect({ pool: { maxReady: 0 } });
 });
 
 afterEach(async () => {
@@ -51,6 +51,15 @@ function explore(options: Partial<RunOptions> = {}): Promise<RunResult> {
   });
 }
 
+function variant(query: string): URL {
+  return new URL(`?${query}`, built.url(WALK));
+}
+
+function leftOnHost(): readonly string[] {
+  const checkpoints = [...daemon.state.checkpoints.values()].filter(({ session }) => session !== undefined);
+  return [...daemon.state.sandboxes.keys(), ...checkpoints.map(({ id }) => id)];
+}
+
 describe("worker threads", () => {
   it("give the same tree for one and for four of them (invariant 7)", async () => {
     const trees: string[] = [];
@@ -60,6 +69,28 @@ describe("worker threads", () => {
 
   it("leave nothing on the host when the run ends", async () => {
     await explore();
-    expect(daemon.state.sandboxes.size).toBe(0);
+    expect(leftOnHost()).toEqual([]);
+  });
+
+  it("that an environment ends are replaced, and the run fails when it does so every time", async () => {
+    await expect(explore({ environment: variant("fail=exit") })).rejects.toThrow(
+      expect.objectContaining({ code: "TRIAL_LOST", cause: expect.objectContaining({ code: "WORKER_LOST" }) }),
+    );
+  });
+
+  it("tell an environment's error with the place where it happened", async () => {
+    await expect(explore({ environment: variant("fail=step") })).rejects.toThrow(
+      expect.objectContaining({ code: "ENVIRONMENT_FAILED", message: expect.stringMatching(/trial \d+, step \d+/) }),
+    );
+    expect(leftOnHost()).toEqual([]);
+  });
+
+  it("that spin do not keep an aborted run from ending", async () => {
+    const abort = new AbortController();
+    const run = explore({ environment: variant("fail=spin"), signal: abort.signal });
+    setTimeout(() => abort.abort(), 1_500);
+    const begin = performance.now();
+    await expect(run).rejects.toThrow(expect.objectContaining({ code: "ABORTED" }));
+    expect(performance.now() - begin).toBeLessThan(6_500);
   });
 });

@@ -28,6 +28,7 @@ const environment: Environment<Seen> = {
   step: async ({ sandbox, signal }, action, previous) => {
     if (fail === "hang" && previous.moves >= 3) await new Promise(() => undefined);
     if (fail === "spin" && previous.moves >= 3) for (;;);
+    if (fail === "exit" && previous.moves >= 3) process.exit(3);
     if (previous.moves >= 3) failing("step");
     const output = await sandbox.pty("game").send(`${action}\n`).untilInput({ signal });
     const lines = output.text.trim().split("\n");

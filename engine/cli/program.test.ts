@@ -1,0 +1,59 @@
+import type { CommanderError } from "commander";
+import { describe, expect, it } from "vitest";
+
+import { makeProgram } from "./program.js";
+
+interface Outcome {
+  readonly exitCode: number;
+  readonly printed: string;
+  readonly logged: string;
+}
+
+async function parse(...args: readonly string[]): Promise<Outcome> {
+  const printed: string[] = [];
+  const logged: string[] = [];
+  const terminal = {
+    print: (text: string): void => void printed.push(text),
+    log: (text: string): void => void logged.push(text),
+    isInteractive: false,
+    columns: 80,
+  };
+  const program = makeProgram({ terminal, signal: new AbortController().signal, onDone: () => {} });
+  let exitCode = 0;
+  await program.parseAsync(args, { from: "user" }).catch((error: CommanderError) => {
+    exitCode = error.exitCode;
+  });
+  return { exitCode, printed: printed.join("\n"), logged: logged.join("\n") };
+}
+
+describe("words and options", () => {
+  it("of the demo are all explained, with examples", async () => {
+    const { printed, exitCode } = await parse("demo", "--help");
+    expect(exitCode).toBe(0);
+    for (const option of ["--minutes", "--steps", "--seed", "--workers", "--in-flight", "--out", "--json", "--host"]) {
+      expect(printed).toContain(option);
+    }
+    expect(printed).toContain("Examples:");
+  });
+
+  it("tell the version of the package", async () => {
+    expect((await parse("--version")).printed).toMatch(/^\d+\.\d+\.\d+$/);
+  });
+
+  it.each([
+    [["demo", "--stepz", "3"], "Did you mean --steps?"],
+    [["demo", "--steps", "0"], "'--steps <n>' argument '0' is invalid. Give a whole number of at least 1."],
+    [["demo", "--steps", "many"], "Give a whole number of at least 1."],
+    [["demo", "--seed", "1.5"], "'--seed <n>' argument '1.5' is invalid"],
+    [["demo", "--minutes", "-1"], "Give a number above 0"],
+    [["demo", "--workers", "0"], "Give a whole number from 1 to 64."],
+    [["demo", "--host", "cloud"], "Give auto, kvm, carrier or coppice://HOST:PORT."],
+    [["demo", "surplus"], "too many arguments"],
+    [["host", "statz"], "Did you mean stats?"],
+  ])("such as %j are refused, naming what is wrong", async (args, message) => {
+    const { exitCode, printed, logged } = await parse(...args);
+    expect(exitCode).not.toBe(0);
+    expect(logged).toContain(message);
+    expect(printed).toBe("");
+  });
+});
