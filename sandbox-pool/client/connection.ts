@@ -2,6 +2,7 @@
 
 import type { Socket } from "node:net";
 
+import { abortError, onAbort } from "../abort.js";
 import type { Stages } from "../api.js";
 import { DEFAULTS } from "../defaults.js";
 import { CoppiceError } from "../errors.js";
@@ -110,7 +111,7 @@ class SocketConnection implements Connection {
       throw this.#ended;
     }
     if (spec.signal?.aborted === true) {
-      throw aborted(method, spec.signal);
+      throw abortError(`Call of ${method}`, spec.signal);
     }
     const deadlineMs = spec.deadlineMs ?? DEFAULTS.connection.deadlineMs;
     this.#lastId += 1;
@@ -118,14 +119,13 @@ class SocketConnection implements Connection {
     // Encoding may refuse: nothing is registered before it.
     const bytes = frame(encode({ id, method, params, deadlineMs }));
     return await new Promise<Reply>((resolve, reject) => {
-      const onAbort = (): void => this.#giveUp(id, aborted(method, spec.signal));
       const timer = setTimeout(() => {
         this.#giveUp(id, deadlineExceeded(method, deadlineMs));
       }, deadlineMs + DEFAULTS.connection.deadlineGraceMs);
-      spec.signal?.addEventListener("abort", onAbort, { once: true });
+      const offAbort = onAbort(spec.signal, () => this.#giveUp(id, abortError(`Call of ${method}`, spec.signal)));
       const release = (): void => {
         clearTimeout(timer);
-        spec.signal?.removeEventListener("abort", onAbort);
+        offAbort();
       };
       this.#pending.set(id, { method, spec, chunks: [], chunkBytes: 0, settle: { resolve, reject, release } });
       this.#write(bytes);
@@ -265,14 +265,6 @@ export function hostClosed(): CoppiceError {
     code: "HOST_CLOSED",
     faultDomain: "user",
     remedy: "Keep the host open until its last call has ended, or connect again.",
-  });
-}
-
-function aborted(method: string, signal: AbortSignal | undefined): CoppiceError {
-  return new CoppiceError(`Call of ${method} was aborted`, {
-    code: "ABORTED",
-    faultDomain: "user",
-    cause: signal?.reason,
   });
 }
 

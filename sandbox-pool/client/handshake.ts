@@ -2,6 +2,7 @@
 
 import { connect as connectSocket, type Socket } from "node:net";
 
+import { abortError, onAbort } from "../abort.js";
 import type { HostAddress } from "../api.js";
 import { DEFAULTS } from "../defaults.js";
 import { CoppiceError } from "../errors.js";
@@ -55,7 +56,6 @@ function greet(socket: Socket, reader: FrameReader, options: DialOptions): Promi
   const timeoutMs = options.timeoutMs ?? DEFAULTS.connection.connectTimeoutMs;
   return new Promise<Welcome>((resolve, reject) => {
     const timer = setTimeout(() => finish(() => reject(new Error(`No answer within ${timeoutMs} ms`))), timeoutMs);
-    const onAbort = (): void => finish(() => reject(options.signal?.reason));
     const onError = (error: Error): void => finish(() => reject(error));
     const onClose = (): void => finish(() => reject(new Error("Connection was closed before the greeting")));
     const onData = (bytes: Buffer): void => {
@@ -72,13 +72,13 @@ function greet(socket: Socket, reader: FrameReader, options: DialOptions): Promi
     };
     const finish = (settle: () => void): void => {
       clearTimeout(timer);
-      options.signal?.removeEventListener("abort", onAbort);
+      offAbort();
       socket.off("error", onError).off("close", onClose).off("data", onData);
       // Nothing may arrive while nobody listens; the connection's own listener starts the flow again.
       socket.pause();
       settle();
     };
-    options.signal?.addEventListener("abort", onAbort, { once: true });
+    const offAbort = onAbort(options.signal, () => finish(() => reject(options.signal?.reason)));
     socket.on("error", onError).on("close", onClose).on("data", onData);
     socket.write(frame(encode(hello(options))));
   });
@@ -117,7 +117,7 @@ function dialError(error: unknown, where: string, signal: AbortSignal | undefine
     return error;
   }
   if (signal?.aborted === true) {
-    return new CoppiceError("Connecting was aborted", { code: "ABORTED", faultDomain: "user", cause: signal.reason });
+    return abortError("Connecting", signal);
   }
   const reason = error instanceof Error ? error.message : String(error);
   return new CoppiceError(`Host at ${where} can't be reached: ${reason}`, {

@@ -1,6 +1,6 @@
 /** Who waits for a free place, first come, first served. */
 
-import { CoppiceError } from "../errors.js";
+import { abortError, onAbort } from "../abort.js";
 
 export interface WaitOptions<T> {
   /** Takes the free place; runs at once when it is there, so that nobody can come between. */
@@ -29,7 +29,7 @@ export class WaitingLine {
       const finish = (settle: () => void): void => {
         if (this.#waiters.delete(waiter)) {
           clearTimeout(timer);
-          signal?.removeEventListener("abort", onAbort);
+          offAbort();
           settle();
         }
       };
@@ -37,19 +37,12 @@ export class WaitingLine {
         admit: () => finish(() => resolve(options.take())),
         reject: (error) => finish(() => reject(error)),
       };
-      const onAbort = (): void =>
-        waiter.reject(
-          new CoppiceError("Fork was aborted while it waited", {
-            code: "ABORTED",
-            faultDomain: "user",
-            cause: signal?.reason,
-          }),
-        );
+      const giveUp = (): void => waiter.reject(abortError("Fork", signal));
+      const offAbort = onAbort(signal, giveUp);
       const timer = setTimeout(() => waiter.reject(options.onTimeout()), options.timeoutMs);
       this.#waiters.add(waiter);
-      signal?.addEventListener("abort", onAbort, { once: true });
       if (signal?.aborted === true) {
-        onAbort();
+        giveUp();
       }
     });
   }

@@ -6,6 +6,7 @@
  * whether the child was warm or not; who comes when the pool is full waits in line.
  */
 
+import { abortError } from "../abort.js";
 import type { PoolStats, Stages, WarmPoolOptions } from "../api.js";
 import { DEFAULTS } from "../defaults.js";
 import { CoppiceError } from "../errors.js";
@@ -101,7 +102,7 @@ class ForkAheadPool implements WarmPool {
     this.#refiller.wake();
     if (options.signal?.aborted === true) {
       await Promise.allSettled(results.map((result) => (result.ok ? result.lease.release() : undefined)));
-      throw aborted(options.signal);
+      throw abortError("Fork", options.signal);
     }
     return results;
   }
@@ -261,10 +262,6 @@ function poolClosed(): CoppiceError {
     faultDomain: "user",
     remedy: "Keep the host open until its last fork has ended.",
   });
-}
-
-function aborted(signal: AbortSignal): CoppiceError {
-  return new CoppiceError("Fork was aborted", { code: "ABORTED", faultDomain: "user", cause: signal.reason });
 }
 
 function exhausted(deadlineMs: number, maxLive: number): CoppiceError {
