@@ -15,9 +15,7 @@ export const DEFAULTS = Object.freeze({
   idleSeconds: 60,
   /** Five seconds on an idle machine; slow and busy ones take many times that. */
   bootTimeoutMs: 120 * SECOND_MS,
-  /** One try to say hello while it boots; later ones wait longer. */
-  helloTimeoutMs: SECOND_MS,
-  maxHelloTimeoutMs: 8 * SECOND_MS,
+  /** How often the console is looked at meanwhile. */
   retryMs: 50,
   /** A running carrier that is busy on its one CPU still answers in less. */
   answerTimeoutMs: 15 * SECOND_MS,

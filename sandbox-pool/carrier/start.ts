@@ -18,6 +18,9 @@ import { identifyProcess, isRunning } from "./process-identity.js";
 import { configFileOf, qemuCommand } from "./qemu-command.js";
 import { makeCarrierDirectory, type RunningCarrier, writeRecord } from "./record.js";
 
+/** What the daemon prints when clients may come, see docs/carrier.md. */
+const READY = /^coppiced: listening on /m;
+
 export interface StartOptions {
   readonly runtime: string;
   readonly artifacts: HostArtifacts;
@@ -67,6 +70,8 @@ async function launch(program: string, options: StartOptions): Promise<Launched>
   const port = await freePort();
   const token = randomBytes(24).toString("base64url");
   const directory = makeCarrierDirectory(options.runtime);
+  // A failure now must not be explained by the words of an earlier carrier.
+  rmSync(lastConsoleOf(options.instance), { force: true });
   try {
     writeConfig(directory, { token, port: DEFAULTS.guestPort, idleSeconds: options.idleSeconds });
     const command = qemuCommand({ program, directory, artifacts, memoryMiB: options.memoryMiB, port });
@@ -108,31 +113,28 @@ async function launch(program: string, options: StartOptions): Promise<Launched>
   }
 }
 
+/**
+ * The daemon says on the console that it listens. Connecting earlier would do harm: the network keeps such connections and
+ * hands them over later, with greetings whose time of day is long past.
+ */
 async function waitUntilReady(carrier: RunningCarrier, options: StartOptions): Promise<void> {
   options.onProgress?.("boots the emulated host");
   const started = performance.now();
-  let timeoutMs: number = DEFAULTS.helloTimeoutMs;
-  let last: unknown;
   while (performance.now() - started < DEFAULTS.bootTimeoutMs) {
     throwIfAborted(options.signal, "Starting the carrier");
     if (!isRunning(carrier.process)) {
-      throw new Error("QEMU ended before the daemon answered");
+      throw new Error("QEMU ended before the daemon listened");
     }
-    try {
+    if (READY.test(readLiveConsole(carrier.directory))) {
       const endpoint = { host: "127.0.0.1", port: carrier.port };
+      const timeoutMs = DEFAULTS.answerTimeoutMs;
       const connection = await dial({ endpoint, token: carrier.token, timeoutMs, signal: options.signal });
       await connection.close();
       return;
-    } catch (error) {
-      if (!(error instanceof CoppiceError) || error.code !== "HOST_UNREACHABLE") {
-        throw error;
-      }
-      last = error;
-      timeoutMs = Math.min(timeoutMs * 1.25, DEFAULTS.maxHelloTimeoutMs);
     }
     await sleep(DEFAULTS.retryMs, undefined, { signal: options.signal }).catch(() => {});
   }
-  throw new Error(`the daemon did not answer within ${DEFAULTS.bootTimeoutMs / 1000} s`, { cause: last });
+  throw new Error(`the daemon does not listen after ${DEFAULTS.bootTimeoutMs / 1000} s`);
 }
 
 /** JSON, and zeros up to whole pages: a disk has whole sectors. */
@@ -158,10 +160,12 @@ async function freePort(): Promise<number> {
 
 /** QEMU's own messages and the console: of the running carrier, or what the keeper kept of one that has ended. */
 export function readConsole(directory: string, instance: number): string {
-  const parts = ["keeper.log", "qemu.log", "console.previous.log", "console.log"].map((name) =>
-    readText(join(directory, name)),
-  );
-  return parts.join("") || readText(lastConsoleOf(instance));
+  return readLiveConsole(directory) || readText(lastConsoleOf(instance));
+}
+
+function readLiveConsole(directory: string): string {
+  const names = ["keeper.log", "qemu.log", "console.previous.log", "console.log"];
+  return names.map((name) => readText(join(directory, name))).join("");
 }
 
 function readText(path: string): string {
