@@ -1,1 +1,179 @@
-fn main() {}
+//! Stands in for the VMM and its guest in tests of the daemon: a real process that speaks the control protocol, forks
+//! for real when it is frozen, and plays an agent. No KVM.
+//!
+//! Its faults are switched on by the file that it is given as image: one word a line, `word` or `word=value`, see
+//! `Faults`. What its agent can be asked is in `agent.rs`.
+
+mod agent;
+mod faults;
+mod socket;
+
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::process::exit;
+
+use coppice_wire::vmm::{BootConfig, Command, Event, Stages};
+
+use crate::agent::Agent;
+use crate::faults::Faults;
+use crate::socket::Socket;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let descriptor = match &arguments[..] {
+        [_, flag, number] if flag == "--control-fd" => number.parse().ok(),
+        _ => None,
+    };
+    let Some(descriptor) = descriptor else {
+        eprintln!("usage: fake-vmm --control-fd N");
+        exit(2);
+    };
+    // SAFETY: the daemon passes this descriptor for our use alone.
+    let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    Machine {
+        socket: Socket::new(socket),
+        agent: Agent::new(),
+        faults: Faults::default(),
+        forks: 0,
+        frozen: false,
+    }
+    .run();
+}
+
+struct Machine {
+    socket: Socket,
+    agent: Agent,
+    faults: Faults,
+    forks: u64,
+    frozen: bool,
+}
+
+impl Machine {
+    fn run(&mut self) {
+        loop {
+            let (command, descriptor) = self.socket.receive();
+            match command {
+                Command::Boot { config } => self.boot(&config),
+                Command::Agent { data } if !self.frozen => self.agent.take(&data, &mut self.socket, &self.faults),
+                Command::Agent { .. } => self.fail("VMM_WRONG_STATE", "Agent needs a machine that runs", false),
+                Command::Pause => self.socket.send(&Event::Paused {
+                    stages: stages("pause"),
+                }),
+                Command::Resume => self.socket.send(&Event::Resumed {
+                    stages: stages("clock"),
+                }),
+                Command::Park => self.park(),
+                Command::Fork { tag } => self.fork(tag, descriptor),
+                Command::Close if self.faults.has("ignore-close") => {}
+                Command::Close => exit(0),
+            }
+        }
+    }
+
+    fn boot(&mut self, config: &BootConfig) {
+        self.faults = Faults::read(&config.image);
+        if let Some(text) = self.faults.value("console") {
+            self.socket.send(&Event::Console {
+                data: text.as_bytes().to_vec(),
+            });
+        }
+        match self.faults.value("boot") {
+            Some("fail") => return self.fail("VMM_BOOT_FILES", "Kernel is no kernel", false),
+            Some("exit") => exit(7),
+            Some("silent") => return,
+            _ => {}
+        }
+        self.socket.send(&Event::Started {
+            pid: std::process::id(),
+            stages: stages("load"),
+        });
+        if self.faults.value("boot") == Some("never-ready") {
+            return;
+        }
+        self.agent
+            .say_ready(&mut self.socket, self.faults.number("agent-protocol").unwrap_or(1));
+    }
+
+    fn park(&mut self) {
+        match self.faults.value("park") {
+            Some("fail") => self.fail("VMM_HOST", "Park failed on purpose", false),
+            Some("poison") => self.fail("VMM_KVM", "Park failed half-way on purpose", true),
+            Some("exit") => exit(9),
+            _ => {
+                self.frozen = true;
+                self.socket.send(&Event::Parked {
+                    dirty_pages: 42,
+                    stages: stages("save"),
+                });
+            }
+        }
+    }
+
+    fn fork(&mut self, tag: u64, descriptor: Option<OwnedFd>) {
+        let Some(descriptor) = descriptor.filter(|_| self.frozen) else {
+            return self.fail("VMM_WRONG_STATE", "Fork needs a frozen machine and a socket", false);
+        };
+        self.forks += 1;
+        let every = |number: Option<i64>| number.is_some_and(|n| self.forks.is_multiple_of(n.unsigned_abs()));
+        if every(self.faults.number("fork-fails-every")) {
+            return self.fail("VMM_HOST", "Fork failed on purpose", false);
+        }
+        if self
+            .faults
+            .number("fork-dies-at")
+            .is_some_and(|at| self.forks == at.unsigned_abs())
+        {
+            exit(11);
+        }
+        if self.faults.has("fork-hangs") {
+            loop {
+                std::thread::sleep(std::time::Duration::from_secs(1));
+            }
+        }
+        // SAFETY: as fork(): without CLONE_VM the child has a copy of everything, and this process has one thread.
+        let pid = unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_PARENT | libc::SIGCHLD, 0, 0, 0, 0) };
+        match pid {
+            0 => self.begin_child(descriptor),
+            pid => {
+                let pid = if self.faults.has("fork-names-init") {
+                    1
+                } else {
+                    pid as u32
+                };
+                self.socket.send(&Event::Forked {
+                    tag,
+                    pid,
+                    stages: stages("fork"),
+                });
+            }
+        }
+    }
+
+    fn begin_child(&mut self, descriptor: OwnedFd) {
+        let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
+        self.socket = Socket::new(descriptor);
+        self.frozen = false;
+        if self
+            .faults
+            .number("child-dies-every")
+            .is_some_and(|n| self.forks.is_multiple_of(n.unsigned_abs()))
+        {
+            exit(12);
+        }
+        self.socket.send(&Event::Started {
+            pid: std::process::id(),
+            stages: stages("restore"),
+        });
+    }
+
+    fn fail(&mut self, code: &str, message: &str, poisons: bool) {
+        self.socket.send(&Event::Failed {
+            code: code.to_owned(),
+            message: message.to_owned(),
+            poisons,
+        });
+    }
+}
+
+fn stages(name: &str) -> Stages {
+    vec![(name.to_owned(), 1)]
+}

@@ -29,7 +29,7 @@ pub enum Command {
 }
 
 #[derive(Debug, Args)]
-#[group(id = "endpoint", required = true, multiple = true, args = ["unix", "tcp"])]
+#[command(group = clap::ArgGroup::new("endpoint").required(true).multiple(true).args(["unix", "tcp"]))]
 pub struct ServeArgs {
     /// Unix socket to listen on; its directory must have mode 0700 and is created where it is missing.
     #[arg(long, value_name = "PATH")]

@@ -1,5 +1,7 @@
 //! `coppiced`: owns VMM processes, images and checkpoints of one host, and serves clients.
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 mod carrier;
 mod checkpoints;
 mod cli;

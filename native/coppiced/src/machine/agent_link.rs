@@ -30,6 +30,8 @@ pub enum Cut {
     Frozen,
     /// The sandbox was closed.
     Closed,
+    /// The guest does not read what it is sent, and a message was dropped.
+    Deaf,
     /// The VM is gone.
     Lost(Ending),
 }
@@ -70,7 +72,7 @@ pub struct AgentLink {
     generation: Cell<u64>,
     pending: RefCell<HashMap<u64, Pending>>,
     cut: RefCell<Option<Cut>>,
-    ready: watch::Sender<bool>,
+    ready: watch::Sender<Option<u64>>,
 }
 
 impl AgentLink {
@@ -80,7 +82,7 @@ impl AgentLink {
             generation: Cell::new(generation),
             pending: RefCell::default(),
             cut: RefCell::default(),
-            ready: watch::Sender::new(false),
+            ready: watch::Sender::new(None),
         }
     }
 
@@ -94,10 +96,16 @@ impl AgentLink {
         self.generation.set(generation);
     }
 
-    /// Returns when the agent has said that it is ready.
-    pub async fn ready(&self) {
+    /// Returns, with its protocol version, when the agent has said that it is ready.
+    pub async fn ready(&self) -> u64 {
         // The sender lives in self, so the channel can't close while this waits.
-        let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
+        self.ready
+            .subscribe()
+            .wait_for(Option::is_some)
+            .await
+            .ok()
+            .and_then(|ready| *ready)
+            .unwrap_or(0)
     }
 
     /// Registers a request and returns it as a frame for the VMM, which the caller sends.
@@ -129,6 +137,11 @@ impl AgentLink {
     /// Fails all pending calls and every later one.
     pub fn cut(&self, cut: Cut) {
         self.cut.borrow_mut().get_or_insert(cut.clone());
+        self.fail_pending(cut);
+    }
+
+    /// Fails all pending calls; later ones may fare better.
+    pub fn fail_pending(&self, cut: Cut) {
         let pending = std::mem::take(&mut *self.pending.borrow_mut());
         for (_, call) in pending {
             // A caller that has gone away needs no word.
@@ -155,9 +168,9 @@ impl AgentLink {
             return Ok(Accepted::Nothing { stale: true });
         }
         if let ReplyBody::Event(event) = &reply.body {
-            let ready = is_ready(event);
-            self.ready
-                .send_if_modified(|known| !std::mem::replace(known, *known || ready) && ready);
+            if let Some(protocol) = ready_protocol(event) {
+                self.ready.send_replace(Some(protocol));
+            }
             return Ok(Accepted::Nothing { stale: false });
         }
         Ok(self.delivery(reply))
@@ -180,12 +193,19 @@ impl AgentLink {
     }
 }
 
-fn is_ready(event: &Value) -> bool {
-    let named = |name: &Value| name.as_str() == Some("ready");
-    event
-        .as_map()
-        .is_some_and(|map| map.iter().any(|(key, value)| named(key) || named(value)))
-        || named(event)
+/// The `ready` event's protocol version.
+fn ready_protocol(event: &Value) -> Option<u64> {
+    let field = |name: &str| {
+        event
+            .as_map()?
+            .iter()
+            .find(|(key, _)| key.as_str() == Some(name))
+            .map(|(_, value)| value)
+    };
+    match field("name")?.as_str()? {
+        "ready" => field("protocol")?.as_u64(),
+        _ => None,
+    }
 }
 
 /// A call that waits for its answer. Dropping it forgets the call.

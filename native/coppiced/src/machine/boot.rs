@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use coppice_wire::agent::AGENT_PROTOCOL;
 use coppice_wire::vmm::{BootConfig, Command, Event, Stages};
 
 use crate::errors::{FaultDomain, Spec, Typed};
@@ -36,6 +37,8 @@ pub enum BootError {
     },
     #[error("The guest's agent was not ready within {} ms{console}", .within.as_millis())]
     Timeout { within: Duration, console: String },
+    #[error("The guest's agent speaks protocol {given}; this daemon speaks {AGENT_PROTOCOL}")]
+    AgentProtocol { given: u64 },
     #[error("The guest booted but can't be handed out: {source}{console}")]
     HandOut { source: HandOutError, console: String },
     #[error(transparent)]
@@ -52,7 +55,7 @@ impl Typed for BootError {
             BootError::Vmm {
                 source: VmmError::Failed { code, .. },
                 ..
-            } => Spec::named(code, FaultDomain::Host).remedy(look).poisons(),
+            } => Spec::named(code, domain_of(code)).remedy(look).poisons(),
             BootError::Vmm { .. } => Spec::new("BOOT_FAILED", FaultDomain::Host).remedy(look).poisons(),
             BootError::Ended { ending, .. } if ending.is_guests_fault() => {
                 Spec::new("BOOT_FAILED", FaultDomain::Guest).remedy(look).poisons()
@@ -61,9 +64,20 @@ impl Typed for BootError {
             BootError::Timeout { .. } => Spec::new("BOOT_TIMEOUT", FaultDomain::Guest)
                 .remedy("Give it more time (timeoutMs) or memory; the end of its console says how far it came.")
                 .poisons(),
+            BootError::AgentProtocol { .. } => Spec::new("PROTOCOL_MISMATCH", FaultDomain::Host)
+                .remedy("Build the guests' initramfs with the agent of this release.")
+                .poisons(),
             BootError::HandOut { source, .. } => source.spec(),
             BootError::Sandbox(error) => error.spec(),
         }
+    }
+}
+
+/// A size that the VMM does not offer is the caller's choice, everything else the host's state.
+fn domain_of(code: &str) -> FaultDomain {
+    match code {
+        "VMM_BAD_SIZE" => FaultDomain::User,
+        _ => FaultDomain::Host,
     }
 }
 
@@ -147,7 +161,11 @@ async fn boot_guest(host: &Host, sandbox: &Sandbox, spec: BootSpec) -> Result<St
     let started = expect_answer!(started, "boot", Event::Started { stages, .. } => stages).map_err(failed)?;
     let mut stages = vmm_stages(started);
     tokio::select! {
-        () = process.agent.ready() => {}
+        protocol = process.agent.ready() => {
+            if protocol != u64::from(AGENT_PROTOCOL) {
+                return Err(BootError::AgentProtocol { given: protocol });
+            }
+        }
         () = process.settled() => return Err(ended(process, process.ending().unwrap_or(Ending::Closed))),
     }
     stages.push(("boot".to_owned(), micros_since(begin)));

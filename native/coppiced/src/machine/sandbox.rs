@@ -24,6 +24,8 @@ pub enum SandboxError {
     },
     #[error("Sandbox {id} is gone: its VMM process ended ({detail})")]
     VmmDied { id: String, detail: String },
+    #[error("The guest of sandbox {id} reads nothing: too much waits for its agent, and a request was dropped")]
+    Deaf { id: String },
     #[error("Sandbox {id} is poisoned: {reason}")]
     Poisoned { id: String, reason: String },
     #[error("Sandbox {id} is {state}; this needs one that is {wanted}")]
@@ -55,6 +57,9 @@ impl Typed for SandboxError {
                 .retryable()
                 .remedy(fork_again)
                 .poisons(),
+            SandboxError::Deaf { .. } => Spec::new("SANDBOX_UNRESPONSIVE", FaultDomain::Guest)
+                .retryable()
+                .remedy("Look at its console; where it has hung, close it and fork its checkpoint again."),
             SandboxError::Poisoned { .. } => Spec::new("SANDBOX_POISONED", FaultDomain::Guest)
                 .remedy("Close it and fork the checkpoint again; only close and console are allowed.")
                 .poisons(),

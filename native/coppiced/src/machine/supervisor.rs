@@ -12,7 +12,7 @@ use tokio::net::unix::OwnedReadHalf;
 use crate::defaults::VMM_QUEUE_BYTES;
 use crate::errors::{is_code, shorten};
 use crate::host::Host;
-use crate::machine::agent_link::Accepted;
+use crate::machine::agent_link::{Accepted, Cut};
 use crate::machine::process::{Ending, Role, VmmError, VmmProcess};
 use crate::outbox::outbox;
 
@@ -23,6 +23,9 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 const EXIT_STATUS_WAIT: Duration = Duration::from_millis(500);
 
 const READ_BYTES: usize = 64 * 1024;
+
+/// What a VMM says when it drops a message because the guest has not read the ones before.
+const AGENT_BACKLOG: &str = "VMM_AGENT_BACKLOG";
 
 /// Longest detail that is taken from a VMM.
 const MAX_DETAIL_BYTES: usize = 1024;
@@ -112,19 +115,7 @@ async fn handle(host: &Host, process: &VmmProcess, event: Event) -> Result<(), E
                 detail: shorten(detail, MAX_DETAIL_BYTES),
             });
         }
-        Event::Failed { code, message, poisons } => {
-            let code = if is_code(&code) { code } else { "VMM_FAILED".to_owned() };
-            let message = shorten(message, MAX_DETAIL_BYTES);
-            if !process.answer(Err(VmmError::Failed {
-                code,
-                message: message.clone(),
-                poisons,
-            })) {
-                return Err(Ending::Hostile {
-                    detail: format!("the VMM failed unasked: {message}"),
-                });
-            }
-        }
+        Event::Failed { code, message, poisons } => failed(process, code, message, poisons)?,
         answer => {
             if !process.answer(Ok(answer)) {
                 return Err(Ending::Hostile {
@@ -134,6 +125,27 @@ async fn handle(host: &Host, process: &VmmProcess, event: Event) -> Result<(), E
         }
     }
     Ok(())
+}
+
+/// A refusal of the oldest command, or of an agent's message: those have no answer of their own.
+fn failed(process: &VmmProcess, code: String, message: String, poisons: bool) -> Result<(), Ending> {
+    let message = shorten(message, MAX_DETAIL_BYTES);
+    if code == AGENT_BACKLOG {
+        tracing::warn!(sandbox = process.id(), message, "The guest reads nothing");
+        process.agent.fail_pending(Cut::Deaf);
+        return Ok(());
+    }
+    let code = if is_code(&code) { code } else { "VMM_FAILED".to_owned() };
+    match process.answer(Err(VmmError::Failed {
+        code,
+        message: message.clone(),
+        poisons,
+    })) {
+        true => Ok(()),
+        false => Err(Ending::Hostile {
+            detail: format!("the VMM failed unasked: {message}"),
+        }),
+    }
 }
 
 async fn relay(host: &Host, process: &VmmProcess, payload: &[u8]) -> Result<(), Ending> {

@@ -68,11 +68,13 @@ pub async fn call(context: &Context, params: Value) -> Outcome {
         done: false,
     };
     tokio::select! {
-        sent = send(&sandbox.process.outbox, frame) => sent.map_err(failed)?,
+        // First: a VMM that is being parked must get nothing more.
+        biased;
         cut = call.call.cut() => {
             call.done = true;
             return Err(failed(CallError::Cut(cut)));
         }
+        sent = send(&sandbox.process.outbox, frame) => sent.map_err(failed)?,
     }
     loop {
         match call.call.next().await {
@@ -114,6 +116,7 @@ fn call_failed(sandbox: &Sandbox, error: CallError) -> MethodError {
     match error {
         CallError::Cut(Cut::Frozen) => SandboxError::Frozen { id }.into(),
         CallError::Cut(Cut::Closed) => SandboxError::Closed { id }.into(),
+        CallError::Cut(Cut::Deaf) => SandboxError::Deaf { id }.into(),
         CallError::Cut(Cut::Lost(ending)) => SandboxError::ended(id, &ending).into(),
         CallError::Refused(failure) => AgentError(failure).into(),
         CallError::Encode(error) => ValueError::Encode(error.to_string()).into(),

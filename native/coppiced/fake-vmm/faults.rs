@@ -1,0 +1,49 @@
+//! What goes wrong on purpose.
+
+use std::collections::HashMap;
+use std::fs;
+
+/// | word | effect |
+/// |---|---|
+/// | `console=TEXT` | the guest prints it when it boots |
+/// | `boot=fail`, `exit`, `silent`, `never-ready` | how booting fails |
+/// | `agent-protocol=N` | version in the agent's ready event |
+/// | `clock-offset-ms=N` | the guest's clock is off by that |
+/// | `late-clocks=N` | the first N answers to resume say a time from before they were asked for |
+/// | `same-boot-id`, `fixed-boot-id` | resume keeps the boot identity, or takes one that all children take |
+/// | `wrong-generation` | resume answers another generation in its body |
+/// | `resume=silent`, `refuse`, `garbage` | how resume fails |
+/// | `faulty-children` | the last four groups only hold after the first fork, not at boot |
+/// | `park=fail`, `poison`, `exit` | how park fails |
+/// | `fork-fails-every=N`, `fork-dies-at=N`, `fork-hangs`, `fork-names-init` | how the frozen process fails |
+/// | `child-dies-every=N` | a child dies before it has started |
+/// | `ignore-close` | has to be killed |
+#[derive(Default)]
+pub struct Faults {
+    words: HashMap<String, String>,
+}
+
+impl Faults {
+    pub fn read(path: &str) -> Self {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let word = |line: &str| {
+            let (word, value) = line.split_once('=').unwrap_or((line, ""));
+            (word.to_owned(), value.to_owned())
+        };
+        Faults {
+            words: text.lines().map(word).collect(),
+        }
+    }
+
+    pub fn has(&self, word: &str) -> bool {
+        self.words.contains_key(word)
+    }
+
+    pub fn value(&self, word: &str) -> Option<&str> {
+        self.words.get(word).map(String::as_str)
+    }
+
+    pub fn number(&self, word: &str) -> Option<i64> {
+        self.value(word)?.parse().ok()
+    }
+}
