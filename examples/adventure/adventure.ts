@@ -7,6 +7,7 @@ import { defineEnvironment } from "../../index.js";
 import { actionsFor } from "./actions.js";
 import { GameError } from "./errors.js";
 import { type AdventureObservation, firstObservation, observe } from "./observation.js";
+import { DARKNESS } from "./rooms.js";
 import { asksYesOrNo, normalise } from "./text.js";
 
 type Context = Parameters<ReturnType<typeof defineEnvironment<AdventureObservation>>["step"]>[0];
@@ -162,7 +163,8 @@ export const adventure = defineEnvironment<AdventureObservation>({
 
   actions: actionsFor,
   cell: cellOf,
-  landmarks: ({ room }) => ({ room }),
+  // A place that is too dark to see is no discovery.
+  landmarks: ({ room }): Readonly<Record<string, string>> => (room === DARKNESS ? {} : { room }),
 
   score: async ({ sandbox, signal }, observation) => {
     if (observation.over) return scoreIn(observation.text);

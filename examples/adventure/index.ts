@@ -1,0 +1,37 @@
+/** What `coppice demo` shows: the environment, and how to present what a search found in it. */
+
+import type { VisitReport } from "../../index.js";
+import { adventure } from "./adventure.js";
+import { drawMap as drawCaveMap } from "./draw.js";
+import { buildMap, type MapVisit } from "./map.js";
+import type { AdventureObservation } from "./observation.js";
+
+export default adventure;
+
+export const title = "Colossal Cave Adventure";
+
+/** A step of the best trajectory, as a run's result names it. */
+export interface BestStep {
+  readonly trial: number;
+  readonly index: number;
+}
+
+/** The discovered map as an SVG document; the passages of the best trajectory are marked. */
+export function drawMap(visits: readonly VisitReport[], best: readonly BestStep[] = []): string {
+  const marked = new Set(best.map(({ trial, index }) => `${trial}.${index}`));
+  const steps = visits.flatMap((visit): MapVisit[] => {
+    const { from, landmarks, action, order, trial, step } = visit;
+    const [start, end] = [from["room"], landmarks["room"]];
+    if (start === undefined || end === undefined) return [];
+    return [{ from: start, action, to: end, step: order, best: marked.has(`${trial}.${step}`) }];
+  });
+  return drawCaveMap(buildMap(steps, steps[0]?.from ?? "End of road"));
+}
+
+/** The game's reply and what the player has, for a reader. */
+export function situation(observation: unknown): string {
+  const { text, carrying, achieved } = observation as AdventureObservation;
+  const hands = carrying.length === 0 ? [] : [`carrying ${carrying.join(", ")}`];
+  const deeds = achieved.length === 0 ? [] : [achieved.join(", ")];
+  return [text, ...hands, ...deeds].join("\n");
+}

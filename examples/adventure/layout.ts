@@ -1,0 +1,252 @@
+/**
+ * Places the rooms of a map on a grid, so that passages are short, run the way that their words say, and keep clear of
+ * other rooms and of each other. Equal maps get equal layouts: nothing is drawn by chance.
+ */
+
+import type { CaveMap, MapPassage } from "./map.js";
+
+export interface Cell {
+  readonly x: number;
+  readonly y: number;
+}
+
+/** Rooms by name. Places outdoors have y < 0, the cave lies from 0 down. */
+export type Layout = ReadonlyMap<string, Cell>;
+
+/** What a word says about the direction, and how sure it is: "down" may lead anywhere below. */
+const DIRECTIONS: Readonly<Record<string, { readonly x: number; readonly y: number; readonly weight: number }>> = {
+  north: { x: 0, y: -1, weight: 1 },
+  south: { x: 0, y: 1, weight: 1 },
+  east: { x: 1, y: 0, weight: 1 },
+  west: { x: -1, y: 0, weight: 1 },
+  ne: { x: 0.7, y: -0.7, weight: 1 },
+  se: { x: 0.7, y: 0.7, weight: 1 },
+  sw: { x: -0.7, y: 0.7, weight: 1 },
+  nw: { x: -0.7, y: -0.7, weight: 1 },
+  up: { x: 0, y: -1, weight: 0.5 },
+  down: { x: 0, y: 1, weight: 0.5 },
+  gully: { x: 0, y: 1, weight: 0.5 },
+  downstream: { x: 0, y: 1, weight: 0.5 },
+  upstream: { x: 0, y: -1, weight: 0.5 },
+};
+
+/** How much longer a column is than a row when both are drawn. */
+const COLUMN_LENGTH = 1.7;
+const COST = {
+  /** A passage that runs against its word, at most twice this. */
+  direction: 1.4,
+  /** A passage under a room that it does not lead to. */
+  covered: 7,
+  crossing: 2.2,
+} as const;
+const MAX_ROUNDS = 24;
+/** How far from where it is, and from the middle of its neighbours, a better place for a room is looked for. */
+const REACH = 2;
+
+interface Line {
+  readonly a: number;
+  readonly b: number;
+  /** Unit vectors from a to b that the words ask for. */
+  readonly wishes: readonly { readonly x: number; readonly y: number; readonly weight: number }[];
+}
+
+interface Point {
+  x: number;
+  y: number;
+}
+
+export function layOut(map: CaveMap): Layout {
+  const grid = new Grid(map);
+  grid.placeAll();
+  for (let round = 0; round < MAX_ROUNDS && grid.improve(); round += 1);
+  return grid.layout();
+}
+
+class Grid {
+  readonly #names: readonly string[];
+  readonly #outdoors: readonly boolean[];
+  readonly #lines: readonly Line[];
+  readonly #linesOf: readonly (readonly Line[])[];
+  readonly #at: Point[];
+  readonly #taken = new Map<string, number>();
+
+  constructor(map: CaveMap) {
+    this.#names = map.rooms.map(({ name }) => name);
+    this.#outdoors = map.rooms.map(({ outdoors }) => outdoors);
+    const index = new Map(this.#names.map((name, room) => [name, room]));
+    this.#lines = map.passages.filter(({ magic }) => !magic).map((passage) => toLine(passage, index));
+    this.#linesOf = this.#names.map((_, room) => this.#lines.filter(({ a, b }) => a === room || b === room));
+    this.#at = this.#names.map(() => ({ x: 0, y: 0 }));
+  }
+
+  layout(): Layout {
+    return new Map(this.#names.map((name, room) => [name, { ...(this.#at[room] as Point) }]));
+  }
+
+  /** Each room in the order of discovery, near where the first passage to a placed room wants it. */
+  placeAll(): void {
+    const placed = new Set<number>();
+    for (let room = 0; room < this.#names.length; room += 1) {
+      const line = this.#linesOf[room]?.find(({ a, b }) => placed.has(a === room ? b : a));
+      this.#move(room, this.#freeNear(room, this.#wanted(room, line)));
+      placed.add(room);
+    }
+  }
+
+  /** One round over all rooms; false when no room has a better place. */
+  improve(): boolean {
+    let improved = false;
+    for (let room = 0; room < this.#names.length; room += 1) {
+      const cost = this.#costOf([room]);
+      let best = { gain: 1e-9, apply: () => {} };
+      for (const cell of this.#candidates(room)) {
+        const other = this.#taken.get(key(cell));
+        if (other === room || (other !== undefined && this.#outdoors[other] !== this.#outdoors[room])) continue;
+        const from = { ...(this.#at[room] as Point) };
+        const before = other === undefined ? cost : this.#costOf([room, other]);
+        this.#exchange(room, cell, other);
+        const gain = before - this.#costOf(other === undefined ? [room] : [room, other]);
+        this.#exchange(room, from, other);
+        if (gain > best.gain) best = { gain, apply: () => this.#exchange(room, cell, other) };
+      }
+      best.apply();
+      improved ||= best.gain > 1e-9;
+    }
+    return improved;
+  }
+
+  #wanted(room: number, line: Line | undefined): Point {
+    if (line === undefined) return { x: 0, y: this.#outdoors[room] ? -1 : 0 };
+    const { x, y } = this.#at[line.a === room ? line.b : line.a] as Point;
+    const [wish = { x: 0, y: 1 }] = line.wishes;
+    const sign = line.a === room ? -1 : 1;
+    return { x: x + sign * Math.round(wish.x * 1.2), y: y + sign * Math.round(wish.y * 1.2) };
+  }
+
+  #freeNear(room: number, wanted: Point): Point {
+    for (let radius = 0; ; radius += 1) {
+      for (const cell of square(wanted, radius)) {
+        if (this.#allows(room, cell) && !this.#taken.has(key(cell))) return cell;
+      }
+    }
+  }
+
+  #allows(room: number, { y }: Point): boolean {
+    return this.#outdoors[room] ? y < 0 : y >= 0;
+  }
+
+  #candidates(room: number): readonly Point[] {
+    const neighbours = (this.#linesOf[room] ?? []).map(({ a, b }) => this.#at[a === room ? b : a] as Point);
+    const middle = (axis: "x" | "y") =>
+      Math.round(neighbours.reduce((sum, point) => sum + point[axis], 0) / Math.max(1, neighbours.length));
+    const centres = [this.#at[room] as Point, ...(neighbours.length === 0 ? [] : [{ x: middle("x"), y: middle("y") }])];
+    const cells = new Map<string, Point>();
+    for (const centre of [...centres, ...neighbours]) {
+      const reach = centres.includes(centre) ? REACH : 1;
+      for (let radius = 0; radius <= reach; radius += 1) {
+        for (const cell of square(centre, radius)) if (this.#allows(room, cell)) cells.set(key(cell), cell);
+      }
+    }
+    return [...cells.values()];
+  }
+
+  #move(room: number, cell: Point): void {
+    const at = this.#at[room] as Point;
+    if (this.#taken.get(key(at)) === room) this.#taken.delete(key(at));
+    at.x = cell.x;
+    at.y = cell.y;
+    this.#taken.set(key(cell), room);
+  }
+
+  /** Moves a room to a cell; who is there takes the place that it leaves. */
+  #exchange(room: number, cell: Point, other: number | undefined): void {
+    const from = { ...(this.#at[room] as Point) };
+    this.#move(room, cell);
+    if (other !== undefined) {
+      const at = this.#at[other] as Point;
+      at.x = from.x;
+      at.y = from.y;
+      this.#taken.set(key(from), other);
+    }
+  }
+
+  /** Everything about the passages of these rooms, and the passages that run under them. */
+  #costOf(rooms: readonly number[]): number {
+    const mine = new Set(rooms.flatMap((room) => this.#linesOf[room] ?? []));
+    let cost = 0;
+    for (const line of mine) cost += this.#lineCost(line, mine);
+    for (const line of this.#lines) {
+      if (mine.has(line)) continue;
+      for (const room of rooms) if (this.#covers(room, line)) cost += COST.covered;
+    }
+    return cost;
+  }
+
+  #lineCost(line: Line, mine: ReadonlySet<Line>): number {
+    const a = this.#at[line.a] as Point;
+    const b = this.#at[line.b] as Point;
+    const length = Math.hypot((b.x - a.x) * COLUMN_LENGTH, b.y - a.y);
+    let cost = length ** 1.4;
+    for (const { x, y, weight } of line.wishes) {
+      const cosine = ((b.x - a.x) * x + (b.y - a.y) * y) / Math.hypot(b.x - a.x, b.y - a.y) / Math.hypot(x, y);
+      cost += COST.direction * weight * (1 - cosine);
+    }
+    for (let room = 0; room < this.#names.length; room += 1) if (this.#covers(room, line)) cost += COST.covered;
+    for (const other of this.#lines) {
+      // A pair of which both are counted here would count twice.
+      if (other !== line && this.#cross(line, other)) cost += mine.has(other) ? COST.crossing / 2 : COST.crossing;
+    }
+    return cost;
+  }
+
+  /** Whether a line runs under a room that is not one of its ends. */
+  #covers(room: number, { a, b }: Line): boolean {
+    if (room === a || room === b) return false;
+    const p = this.#at[a] as Point;
+    const q = this.#at[b] as Point;
+    const r = this.#at[room] as Point;
+    const span = { x: q.x - p.x, y: q.y - p.y };
+    const along = ((r.x - p.x) * span.x + (r.y - p.y) * span.y) / (span.x ** 2 + span.y ** 2);
+    if (!(along > 0 && along < 1)) return false;
+    const off = { x: Math.abs(p.x + along * span.x - r.x), y: Math.abs(p.y + along * span.y - r.y) };
+    return off.x < 0.45 && off.y < 0.3;
+  }
+
+  #cross(left: Line, right: Line): boolean {
+    if (left.a === right.a || left.a === right.b || left.b === right.a || left.b === right.b) return false;
+    const [p, q, r, s] = [left.a, left.b, right.a, right.b].map((room) => this.#at[room]) as [Point, Point, Point, Point];
+    return turn(p, q, r) * turn(p, q, s) < 0 && turn(r, s, p) * turn(r, s, q) < 0;
+  }
+}
+
+function toLine(passage: MapPassage, index: ReadonlyMap<string, number>): Line {
+  const wishes = [
+    ...passage.there.map((word) => ({ word, sign: 1 })),
+    ...passage.back.map((word) => ({ word, sign: -1 })),
+  ].flatMap(({ word, sign }) => {
+    const direction = DIRECTIONS[word];
+    return direction === undefined ? [] : [{ ...direction, x: sign * direction.x, y: sign * direction.y }];
+  });
+  return { a: index.get(passage.a) as number, b: index.get(passage.b) as number, wishes };
+}
+
+function turn(p: Point, q: Point, r: Point): number {
+  return Math.sign((q.x - p.x) * (r.y - p.y) - (q.y - p.y) * (r.x - p.x));
+}
+
+function key({ x, y }: Point): string {
+  return `${x},${y}`;
+}
+
+/** The cells at this distance, in a fixed order that starts near the axes. */
+function square({ x, y }: Point, radius: number): readonly Point[] {
+  if (radius === 0) return [{ x, y }];
+  const cells: Point[] = [];
+  for (let off = 0; off <= radius; off += 1) {
+    for (const side of off === 0 ? [0] : [-off, off]) {
+      cells.push({ x: x + radius, y: y + side }, { x: x - radius, y: y + side });
+      if (off < radius) cells.push({ x: x + side, y: y + radius }, { x: x + side, y: y - radius });
+    }
+  }
+  return cells;
+}
