@@ -117,25 +117,30 @@ fn open_console() -> Result<()> {
     Ok(())
 }
 
-/// Loads the modules that `/modules/order` names, one file name a line.
+/// Loads the modules that `/modules/order` names: one file name a line, after a blank its parameters.
 fn load_modules() -> Result<()> {
     let order = match fs::read_to_string("/modules/order") {
         Ok(order) => order,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error).at("read /modules/order"),
     };
-    for name in order.split_whitespace() {
-        let path = format!("/modules/{name}");
-        let c_path = CString::new(path.clone()).map_err(|_| Errno::EINVAL).at(&path)?;
-        let module = sys::open(&c_path, libc::O_RDONLY, 0).at(format!("open {path}"))?;
-        // SAFETY: the parameter string is empty and ends in NUL.
-        let loaded = unsafe { libc::syscall(libc::SYS_finit_module, module.as_raw_fd(), c"".as_ptr(), 0) };
-        match Errno::result(loaded) {
-            Ok(_) | Err(Errno::EEXIST) => {}
-            Err(errno) => return Err(errno).at(format!("load {path}")),
-        }
+    for line in order.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (name, parameters) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        load_module(&format!("/modules/{name}"), parameters.trim())?;
     }
     Ok(())
+}
+
+fn load_module(path: &str, parameters: &str) -> Result<()> {
+    let no_nul = |text: &str| CString::new(text).map_err(|_| Errno::EINVAL);
+    let module = sys::open(&no_nul(path).at(path)?, libc::O_RDONLY, 0).at(format!("open {path}"))?;
+    let parameters = no_nul(parameters).at(path)?;
+    // SAFETY: the parameter string ends in NUL and outlives the call.
+    let loaded = unsafe { libc::syscall(libc::SYS_finit_module, module.as_raw_fd(), parameters.as_ptr(), 0) };
+    match Errno::result(loaded) {
+        Ok(_) | Err(Errno::EEXIST) => Ok(()),
+        Err(errno) => Err(errno).at(format!("load {path}")),
+    }
 }
 
 /// Waits until `find` finds something.
