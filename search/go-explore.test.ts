@@ -185,6 +185,20 @@ describe("checkpoints", () => {
   });
 });
 
+describe("landmarks", () => {
+  test("things seen of each kind, counted once, in the order of discovery, with the step", () => {
+    const state = start({ root: { cell: "R", landmarks: { room: "hall" } }, window: 1 });
+    goExplore.ask(state, 1);
+    const seen = [{ thing: "lamp", room: "hall" }, { room: "cave" }, {}, { room: "cave", thing: "axe" }];
+    goExplore.tell(state, 0, 0, value(...seen.map((landmarks, index) => visit(`${index}`, undefined, { landmarks }))));
+    expect(summarise(state).landmarks).toEqual({ room: 2, thing: 2 });
+    expect(exportTree(state).landmarks).toEqual([
+      { kind: "room", keys: ["hall", "cave"], foundStep: [0, 2] },
+      { kind: "thing", keys: ["lamp", "axe"], foundStep: [1, 4] },
+    ]);
+  });
+});
+
 describe("caps", () => {
   test("steps that are left, the last trial is cut to them and nothing is asked after", () => {
     const state = start({ maxSteps: 10, window: 8 });
@@ -264,6 +278,8 @@ describe("random rollouts", () => {
       randomRollouts.tell(state, id, 0, value(visit("A"), visit("R", undefined, { reward: 1 }), visit(`C${id}`)));
     }
     expect(summarise(state)).toMatchObject({ cells: 7, archived: 7, depth: 3, bestScore: 1 });
+    const weighed = exportTree(state).cells.filter(({ weight }) => weight > 0);
+    expect(weighed).toEqual([]);
     expect(randomRollouts.forecast(state, 4)).toEqual([{ node: 0, checkpoint: null, weight: 1 }]);
   });
 });
