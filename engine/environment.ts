@@ -1,6 +1,8 @@
 /** What a user writes to make something explorable: an environment over a sandbox. */
 
 import type { ImageSpec, Sandbox } from "../sandbox-pool/index.js";
+import { environmentProblem } from "./environment-check.js";
+import { environmentInvalid } from "./errors.js";
 
 export interface EnvironmentContext {
   readonly sandbox: Sandbox;
@@ -45,13 +47,33 @@ export interface Environment<Observation = unknown> {
   readonly actions: (observation: Observation) => readonly string[];
   /** The situation that an observation shows, for archives: equal strings are one cell. */
   readonly cell: (observation: Observation) => string;
-  /** How good the state is; runs in a fork that is thrown away, so it may disturb the guest. Default: sum of rewards. */
+  /**
+   * How good the state is. Runs in a fork that is thrown away, or, where the environment has terminated, in the sandbox that
+   * is about to be; so it may disturb the guest. Asked only where the archive may want the state. Default: sum of rewards.
+   */
   readonly score?: (context: EnvironmentContext, observation: Observation) => Promise<number>;
   /** Observations that a reader would want counted apart from cells, such as rooms: name to key of this observation. */
   readonly landmarks?: (observation: Observation) => Readonly<Record<string, string>>;
 }
 
-/** Checks an environment and freezes it; a module's default export. */
+/**
+ * Checks an environment and freezes it; a module's default export. Throws `ENVIRONMENT_INVALID`, which names the field.
+ *
+ * @example
+ * export default defineEnvironment({
+ *   name: "counter",
+ *   image: { debian: {} },
+ *   reset: async () => ({ count: 0 }),
+ *   step: async ({ sandbox }, action, { count }) => {
+ *     await sandbox.exec(["touch", `/tmp/${action}-${count}`]);
+ *     return { observation: { count: count + 1 }, reward: 0, terminated: false, truncated: false };
+ *   },
+ *   actions: () => ["a", "b"],
+ *   cell: ({ count }) => String(count),
+ * });
+ */
 export function defineEnvironment<Observation>(environment: Environment<Observation>): Environment<Observation> {
+  const problem = environmentProblem(environment);
+  if (problem !== undefined) throw environmentInvalid(problem);
   return Object.freeze({ ...environment });
 }

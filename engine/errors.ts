@@ -26,6 +26,14 @@ export function optionInvalid(field: string, problem: string, remedy: string): C
   return new CoppiceError(`Option '${field}' ${problem}`, { code: "OPTION_INVALID", faultDomain: "user", remedy });
 }
 
+export function environmentInvalid(problem: string): CoppiceError {
+  return new CoppiceError(`This is no environment: ${problem}`, {
+    code: "ENVIRONMENT_INVALID",
+    faultDomain: "user",
+    remedy: "Correct the field; the Environment interface says what each has to be.",
+  });
+}
+
 export function environmentModuleInvalid(
   module: string,
   problem: string,

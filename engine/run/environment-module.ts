@@ -4,34 +4,18 @@ import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 
-import { z } from "zod";
-
+import { CoppiceError } from "../../sandbox-pool/index.js";
 import type { Environment } from "../environment.js";
+import { environmentProblem } from "../environment-check.js";
 import { environmentModuleInvalid, reasonOf } from "../errors.js";
 import type { Json } from "../json.js";
-
-const required = z.custom<(value: never) => unknown>((value) => typeof value === "function", "is not a function");
-
-const schema = z.looseObject({
-  name: z.string().regex(/^[a-z0-9]+(-[a-z0-9]+)*$/, "is not of lower-case letters, digits and single dashes"),
-  image: z.looseObject({ debian: z.looseObject({}) }),
-  memoryMiB: z.number().positive().optional(),
-  vcpus: z.int().positive().optional(),
-  stepTimeoutMs: z.number().positive().optional(),
-  warmUp: required.optional(),
-  reset: required,
-  step: required,
-  actions: required,
-  cell: required,
-  score: required.optional(),
-  landmarks: required.optional(),
-});
 
 export async function loadEnvironment(url: URL): Promise<Environment<Json>> {
   let module: { readonly default?: unknown };
   try {
     module = (await import(url.href)) as typeof module;
   } catch (error) {
+    if (error instanceof CoppiceError) throw error;
     const missing = error instanceof Error && (error as { code?: unknown }).code === "ERR_MODULE_NOT_FOUND";
     throw environmentModuleInvalid(
       url.href,
@@ -47,15 +31,10 @@ export async function loadEnvironment(url: URL): Promise<Environment<Json>> {
       "Write `export default defineEnvironment({ … })`.",
     );
   }
-  const parsed = schema.safeParse(module.default);
-  if (!parsed.success) {
-    const issue = parsed.error.issues[0];
-    const field = issue?.path.join(".") || "default export";
-    throw environmentModuleInvalid(
-      url.href,
-      `is no environment: ${field}: ${issue?.message ?? "not valid"}`,
-      "Compare it with the Environment interface.",
-    );
+  const problem = environmentProblem(module.default);
+  if (problem !== undefined) {
+    const remedy = "Compare it with the Environment interface.";
+    throw environmentModuleInvalid(url.href, `exports no environment: ${problem}`, remedy);
   }
   return module.default as Environment<Json>;
 }
