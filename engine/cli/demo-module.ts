@@ -3,12 +3,16 @@
 import { environmentModuleInvalid, reasonOf } from "../errors.js";
 import type { Json } from "../json.js";
 import type { VisitReport } from "../run/progress.js";
+import type { TrajectoryStep } from "../scheduler/node-table.js";
 
 export interface DemoModule {
   /** In the heading. */
   readonly title: string;
-  /** The discovered map as an SVG document. */
-  readonly drawMap: (visits: readonly VisitReport[]) => string;
+  /** The discovered map as an SVG document; `best` names the steps of the best trajectory. */
+  readonly drawMap: (
+    visits: readonly VisitReport[],
+    best: readonly Pick<TrajectoryStep, "trial" | "index">[],
+  ) => string;
   /** What a reader would want to see of an observation, in a few lines. */
   readonly situation: (observation: Json) => string;
 }

@@ -176,7 +176,7 @@ class Demo {
   async #write(outcome: DemoOutcome, summary: DemoSummary): Promise<readonly string[]> {
     const { module, out } = this.#parts;
     const contents: Readonly<Record<string, string>> = {
-      "map.svg": module.drawMap(this.#visits),
+      "map.svg": module.drawMap(this.#visits, outcome.explored.best.trajectory),
       "tree.json": `${canonicalJson(outcome.explored.tree)}\n`,
       "trajectory.txt": trajectoryText(outcome, module),
       "summary.json": `${JSON.stringify(summary, null, 2)}\n`,
