@@ -5,7 +5,8 @@
 
 import { defineEnvironment } from "../../index.js";
 import { actionsFor } from "./actions.js";
-import { GameError } from "./errors.js";
+import { cellOf } from "./cell.js";
+import { gameError } from "./errors.js";
 import { type AdventureObservation, firstObservation, observe } from "./observation.js";
 import { DARKNESS } from "./rooms.js";
 import { asksYesOrNo, normalise } from "./text.js";
@@ -45,10 +46,11 @@ async function say(terminal: Terminal, lines: readonly string[], signal: AbortSi
   const output = await terminal.send(typed).untilInput({ signal });
   const over = output.exit !== null || output.reason === "exit";
   if (!over && output.reason !== "input") {
-    throw new GameError(`The game did not ask for a command after '${lines.join("', '")}' (${output.reason}).`, {
-      code: "GAME_STUCK",
-      remedy: "Raise the environment's stepTimeoutMs if the machine is very slow.",
-    });
+    throw gameError(
+      "GAME_STUCK",
+      `The game did not ask for a command after '${lines.join("', '")}' (${output.reason}).`,
+      "Raise the environment's stepTimeoutMs if the machine is very slow.",
+    );
   }
   return { text: normalise(output.text, lines), over };
 }
@@ -56,10 +58,11 @@ async function say(terminal: Terminal, lines: readonly string[], signal: AbortSi
 async function run(context: Context, argv: readonly string[]): Promise<string> {
   const { stdout, stderr, exitCode } = await context.sandbox.exec(argv, { signal: context.signal });
   if (exitCode === 0) return stdout.trim();
-  throw new GameError(`'${argv.join(" ")}' failed in the guest: ${stderr.trim() || `exit code ${exitCode}`}.`, {
-    code: "GAME_SETUP_FAILED",
-    remedy: "Check that the image has what the environment needs.",
-  });
+  throw gameError(
+    "GAME_SETUP_FAILED",
+    `'${argv.join(" ")}' failed in the guest: ${stderr.trim() || `exit code ${exitCode}`}.`,
+    "Check that the image has what the environment needs.",
+  );
 }
 
 /** Starts the game in exactly the second `second`: the program seeds its dice with the clock when it starts. */
@@ -70,28 +73,31 @@ async function startIn(second: number, context: Context): Promise<Terminal> {
     const terminal = await sandbox.openPty([PROGRAM], { name: TERMINAL, columns: 80, rows: 24, signal });
     const welcome = await say(terminal, [], signal);
     if (welcome.over || !welcome.text.startsWith("Welcome to Adventure")) {
-      throw new GameError(`The game did not start: ${JSON.stringify(welcome.text.slice(0, 200))}.`, {
-        code: "GAME_SETUP_FAILED",
-        remedy: "Check that the image's bsdgames package has the program adventure.",
-      });
+      throw gameError(
+        "GAME_SETUP_FAILED",
+        `The game did not start: ${JSON.stringify(welcome.text.slice(0, 200))}.`,
+        "Check that the image's bsdgames package has the program adventure.",
+      );
     }
     if ((await run(context, ["date", "-u", "+%s"])) === String(second)) return terminal;
     await terminal.close({ signal });
   }
-  throw new GameError(`The game did not start within one second, ${MAX_STARTS} times in a row.`, {
-    code: "GAME_SETUP_FAILED",
-    remedy: "The machine is too slow or too busy: stop other programs and try again.",
-  });
+  throw gameError(
+    "GAME_SETUP_FAILED",
+    `The game did not start within one second, ${MAX_STARTS} times in a row.`,
+    "The machine is too slow or too busy: stop other programs and try again.",
+  );
 }
 
 /** A line that the game reads as one command, or an error that says why it cannot be. */
 function commandFrom(action: string): string {
   const command = action.trim();
   if (command !== "" && command.length <= MAX_COMMAND && /^[\x20-\x7e]+$/.test(command)) return command;
-  throw new GameError(`${JSON.stringify(action.slice(0, 80))} is not a command.`, {
-    code: "GAME_COMMAND_INVALID",
-    remedy: `Give one line of 1 to ${MAX_COMMAND} printable ASCII characters.`,
-  });
+  throw gameError(
+    "GAME_COMMAND_INVALID",
+    `${JSON.stringify(action.slice(0, 80))} is not a command.`,
+    `Give one line of 1 to ${MAX_COMMAND} printable ASCII characters.`,
+  );
 }
 
 /**
@@ -102,10 +108,11 @@ async function declineQuestions(terminal: Terminal, reply: Answer, signal: Abort
   let { text, over } = reply;
   for (let asked = 0; !over && asksYesOrNo(text); asked += 1) {
     if (asked === MAX_QUESTIONS) {
-      throw new GameError(`The game asked ${MAX_QUESTIONS + 1} questions in a row: ${JSON.stringify(text.slice(-200))}.`, {
-        code: "GAME_STUCK",
-        remedy: "This is not the game that the environment knows; check the image.",
-      });
+      throw gameError(
+        "GAME_STUCK",
+        `The game asked ${MAX_QUESTIONS + 1} questions in a row: ${JSON.stringify(text.slice(-200))}.`,
+        "This is not the game that the environment knows; check the image.",
+      );
     }
     const answer = await say(terminal, ["no"], signal);
     // "OK" only says that the no was understood; left in, it would read as the answer to the command.
@@ -120,17 +127,11 @@ function scoreIn(text: string): number {
   const found = /you would score (-?\d+) out of a|You scored (-?\d+) out of a/.exec(text.replace(/\s+/g, " "));
   const points = found?.[1] ?? found?.[2];
   if (points !== undefined) return Number(points);
-  throw new GameError(`The game did not say a score: ${JSON.stringify(text.slice(0, 200))}.`, {
-    code: "GAME_SCORE_UNREADABLE",
-    remedy: "This is not the game that the environment knows; check the image.",
-  });
-}
-
-/** The situation in a player's words: place, things carried, light, what was achieved. */
-export function cellOf(observation: AdventureObservation): string {
-  if (observation.over) return "over";
-  const { room, carrying, light, achieved } = observation;
-  return [room, carrying.join(" ") || "nothing", light, achieved.join(", ") || "nothing yet"].join(" | ");
+  throw gameError(
+    "GAME_SCORE_UNREADABLE",
+    `The game did not say a score: ${JSON.stringify(text.slice(0, 200))}.`,
+    "This is not the game that the environment knows; check the image.",
+  );
 }
 
 export const adventure = defineEnvironment<AdventureObservation>({

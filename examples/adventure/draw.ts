@@ -11,13 +11,14 @@ export interface DrawOptions {
 
 /** Pixels. */
 const BOX = { width: 132, height: 42, round: 8 };
-const PITCH = { x: 188, y: 94 };
+const PITCH = { x: 206, y: 92 };
 const MARGIN = 44;
 const HEADER = 92;
 const LEGEND = 92;
 /** Between the lowest place outdoors and the highest in the cave, where the ground is drawn. */
 const GROUND = 34;
-const LINE_LETTERS = 19;
+const LINE_LETTERS = 17;
+const WORD_LETTERS = 11;
 
 const INK = { text: "#2b2a33", faint: "#6c6875", line: "#8d8794", best: "#e4572e", magic: "#7b4fb5" } as const;
 const PAPER = { outdoors: "#eaf3e6", cave: "#f4efe8", ground: "#a98f6b" } as const;
@@ -64,6 +65,7 @@ export function drawMap(map: CaveMap, options: DrawOptions = {}): string {
     ...map.passages.map((passage) => line(passage, picture)),
     ...[...picture.places.values()].map((place) => room(place, picture)),
     ...map.passages.map((passage) => words(passage, picture)),
+    ...tags(picture),
     legend(picture),
     "</svg>",
     "",
@@ -134,7 +136,7 @@ function header({ map, width }: Picture, title: string): string {
   const { rooms, passages, steps } = map;
   const facts = `${rooms.length} rooms and ${passages.length} passages, found in ${steps.toLocaleString("en-US")} steps`;
   return [
-    `<text x="${MARGIN}" y="46" font-size="26" font-weight="bold" fill="${INK.text}">${escape(title)}</text>`,
+    `<text x="${MARGIN}" y="46" font-size="26" font-weight="bold" fill="${INK.text}">${escaped(title)}</text>`,
     `<text x="${MARGIN}" y="72" font-size="15" fill="${INK.faint}">${facts}</text>`,
     `<line y1="${HEADER}" x2="${width}" y2="${HEADER}" stroke="#d9d4dc"/>`,
   ].join("\n");
@@ -192,15 +194,31 @@ function words(passage: MapPassage, picture: Picture): string {
   return word(passage.there, a, b, colour) + word(passage.back, b, a, colour);
 }
 
+/** At the end where it is said: beside a steep passage, and above or below a level one, where two have to share. */
 function word(list: readonly string[], from: Place, to: Place, colour: string): string {
   if (list.length === 0) return "";
-  const short = list.map((entry) => SHORT[entry] ?? entry);
-  const text = short.length > 3 ? `${short.slice(0, 3).join(" ")} …` : short.join(" ");
-  const steep = Math.abs(to.y - from.y) / Math.max(1, Math.hypot(to.x - from.x, to.y - from.y));
-  const { x, y } = atEdge(from, to, 8 + (1 - steep) * text.length * 3.2 + steep * 3);
-  const style = `font-size="11" font-weight="bold" text-anchor="middle" fill="${colour}"`;
-  const halo = `stroke="#fffdfa" stroke-width="3.5" stroke-linejoin="round" paint-order="stroke"`;
-  return `<text x="${round(x)}" y="${round(y + 4)}" ${style} ${halo}>${escape(text)}</text>`;
+  const text = shortened(list);
+  const isLevel = Math.abs(to.y - from.y) < BOX.height;
+  const towards = Math.sign(to.x - from.x);
+  const edge = atEdge(from, to, isLevel ? 5 : 11);
+  const x = isLevel ? edge.x : edge.x + Math.sign(Math.round(to.x - from.x)) * text.length * 1.5;
+  const y = isLevel ? edge.y - towards * 8 + 4 : edge.y + 4;
+  const anchor = isLevel ? (towards > 0 ? "start" : "end") : "middle";
+  const style = `font-size="11" font-weight="bold" text-anchor="${anchor}" fill="${colour}"`;
+  const halo = `stroke="#fffdfa" stroke-width="3" stroke-linejoin="round" paint-order="stroke"`;
+  return `<text x="${round(x)}" y="${round(y)}" ${style} ${halo}>${escaped(text)}</text>`;
+}
+
+/** Directions first, because they are short; what does not fit is dotted. */
+function shortened(list: readonly string[]): string {
+  const short = list.map((entry) => SHORT[entry] ?? entry).sort((left, right) => left.length - right.length);
+  let text = short[0] ?? "";
+  for (const [index, next] of short.entries()) {
+    if (index === 0) continue;
+    if (text.length + next.length + 1 > WORD_LETTERS) return `${text} …`;
+    text = `${text} ${next}`;
+  }
+  return text;
 }
 
 function room(place: Place, picture: Picture): string {
@@ -213,16 +231,27 @@ function room(place: Place, picture: Picture): string {
   const lines = wrap(place.name);
   const first = place.y + 4.5 - (lines.length - 1) * 7.5;
   return [
-    `<g><title>${escape(place.name)}: found at step ${place.found}</title>`,
+    `<g><title>${escaped(place.name)}: found at step ${place.found}</title>`,
     `<rect x="${corner.x}" y="${corner.y}" width="${BOX.width}" height="${BOX.height}" rx="${BOX.round}" fill="${fill}" ${stroke}/>`,
     ...lines.map((text, index) => {
       const style = `font-size="13" text-anchor="middle" fill="${inkOn(fill)}"`;
-      return `<text x="${place.x}" y="${first + index * 15}" ${style}>${escape(text)}</text>`;
+      return `<text x="${place.x}" y="${first + index * 15}" ${style}>${escaped(text)}</text>`;
     }),
-    isStart ? tag("START", corner, INK.text) : "",
-    isEnd ? tag("BEST", { x: corner.x + BOX.width - 44, y: corner.y }, INK.best) : "",
     "</g>",
   ].join("");
+}
+
+/** Above the words, which may touch the rooms that they lead from. */
+function tags({ map, places }: Picture): readonly string[] {
+  const corner = (name: string | undefined) => {
+    const place = name === undefined ? undefined : places.get(name);
+    return place === undefined ? undefined : { x: place.x - BOX.width / 2, y: place.y - BOX.height / 2 };
+  };
+  const [start, end] = [corner(map.start), corner(map.end)];
+  return [
+    start === undefined ? "" : tag("START", start, INK.text),
+    end === undefined ? "" : tag("BEST", { x: end.x + BOX.width - 50, y: end.y }, INK.best),
+  ];
 }
 
 function tag(text: string, { x, y }: { x: number; y: number }, fill: string): string {
@@ -240,11 +269,11 @@ function wrap(name: string): readonly string[] {
   const middle = name.length / 2;
   const cut = spaces.sort((left, right) => Math.abs(left - middle) - Math.abs(right - middle))[0];
   const lines = cut === undefined ? [name] : [name.slice(0, cut), name.slice(cut + 1)];
-  return lines.map((text) => (text.length > LINE_LETTERS + 1 ? `${text.slice(0, LINE_LETTERS)}…` : text));
+  return lines.map((text) => (text.length > LINE_LETTERS + 3 ? `${text.slice(0, LINE_LETTERS + 2)}…` : text));
 }
 
 function legend(picture: Picture): string {
-  const { width, height, lastFound, map } = picture;
+  const { width, height, lastFound } = picture;
   const top = height - LEGEND;
   const y = top + 40;
   const bar = { x: MARGIN, width: 220 };
@@ -262,7 +291,6 @@ function legend(picture: Picture): string {
     label(bar.x + bar.width, lastFound.toLocaleString("en-US"), "end"),
     ...legendLines(picture, y + 8),
   ];
-  if (map.end !== undefined) parts.push("");
   return parts.join("\n");
 }
 
@@ -291,6 +319,6 @@ function round(value: number): number {
   return Math.round(value * 100) / 100;
 }
 
-function escape(text: string): string {
+function escaped(text: string): string {
   return text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/"/g, "&quot;");
 }

@@ -1,18 +1,8 @@
-export interface GameErrorOptions {
-  readonly code: string;
-  /** What the reader can do about it, as a sentence. */
-  readonly remedy: string;
-}
+import { CoppiceError } from "../../index.js";
+
+type GameErrorCode = "GAME_COMMAND_INVALID" | "GAME_SCORE_UNREADABLE" | "GAME_SETUP_FAILED" | "GAME_STUCK";
 
 /** The game, or what was asked of it, is not what the environment can work with. */
-export class GameError extends Error {
-  override readonly name = "GameError";
-  readonly code: string;
-  readonly remedy: string;
-
-  constructor(message: string, options: GameErrorOptions) {
-    super(message);
-    this.code = options.code;
-    this.remedy = options.remedy;
-  }
+export function gameError(code: GameErrorCode, message: string, remedy: string): CoppiceError {
+  return new CoppiceError(message, { code, faultDomain: "user", remedy });
 }

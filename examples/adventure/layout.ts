@@ -1,6 +1,6 @@
 /**
  * Places the rooms of a map on a grid, so that passages are short, run the way that their words say, and keep clear of
- * other rooms and of each other. Equal maps get equal layouts: nothing is drawn by chance.
+ * other rooms and of each other. Equal maps get equal layouts.
  */
 
 import type { CaveMap, MapPassage } from "./map.js";
@@ -19,10 +19,10 @@ const DIRECTIONS: Readonly<Record<string, { readonly x: number; readonly y: numb
   south: { x: 0, y: 1, weight: 1 },
   east: { x: 1, y: 0, weight: 1 },
   west: { x: -1, y: 0, weight: 1 },
-  ne: { x: 0.7, y: -0.7, weight: 1 },
-  se: { x: 0.7, y: 0.7, weight: 1 },
-  sw: { x: -0.7, y: 0.7, weight: 1 },
-  nw: { x: -0.7, y: -0.7, weight: 1 },
+  ne: { x: Math.SQRT1_2, y: -Math.SQRT1_2, weight: 1 },
+  se: { x: Math.SQRT1_2, y: Math.SQRT1_2, weight: 1 },
+  sw: { x: -Math.SQRT1_2, y: Math.SQRT1_2, weight: 1 },
+  nw: { x: -Math.SQRT1_2, y: -Math.SQRT1_2, weight: 1 },
   up: { x: 0, y: -1, weight: 0.5 },
   down: { x: 0, y: 1, weight: 0.5 },
   gully: { x: 0, y: 1, weight: 0.5 },
@@ -31,15 +31,19 @@ const DIRECTIONS: Readonly<Record<string, { readonly x: number; readonly y: numb
 };
 
 /** How much longer a column is than a row when both are drawn. */
-const COLUMN_LENGTH = 1.7;
+const COLUMN_LENGTH = 2.2;
 const COST = {
   /** A passage that runs against its word, at most twice this. */
   direction: 1.4,
   /** A passage under a room that it does not lead to. */
   covered: 7,
   crossing: 2.2,
+  /** Times the square of the distance from the middle: a picture should be about as high as wide. */
+  outlying: 0.1,
 } as const;
 const MAX_ROUNDS = 24;
+/** Proposals of the annealing for each room, and how much worse the first and the last ones may make things. */
+const ANNEALING = { proposals: 600, hot: 5, cold: 0.15 } as const;
 /** How far from where it is, and from the middle of its neighbours, a better place for a room is looked for. */
 const REACH = 2;
 
@@ -58,6 +62,7 @@ interface Point {
 export function layOut(map: CaveMap): Layout {
   const grid = new Grid(map);
   grid.placeAll();
+  grid.anneal();
   for (let round = 0; round < MAX_ROUNDS && grid.improve(); round += 1);
   return grid.layout();
 }
@@ -69,6 +74,8 @@ class Grid {
   readonly #linesOf: readonly (readonly Line[])[];
   readonly #at: Point[];
   readonly #taken = new Map<string, number>();
+  /** Of the cave, if its rooms filled a square of the page. */
+  readonly #middleRow: number;
 
   constructor(map: CaveMap) {
     this.#names = map.rooms.map(({ name }) => name);
@@ -77,6 +84,7 @@ class Grid {
     this.#lines = map.passages.filter(({ magic }) => !magic).map((passage) => toLine(passage, index));
     this.#linesOf = this.#names.map((_, room) => this.#lines.filter(({ a, b }) => a === room || b === room));
     this.#at = this.#names.map(() => ({ x: 0, y: 0 }));
+    this.#middleRow = Math.sqrt(this.#names.length * COLUMN_LENGTH) / 2;
   }
 
   layout(): Layout {
@@ -91,6 +99,35 @@ class Grid {
       this.#move(room, this.#freeNear(room, this.#wanted(room, line)));
       placed.add(room);
     }
+  }
+
+  /** Finds the large order of things: moves that make it worse are allowed, ever less. */
+  anneal(): void {
+    const random = new Dice();
+    const proposals = ANNEALING.proposals * this.#names.length;
+    for (let proposal = 0; proposal < proposals; proposal += 1) {
+      const heat = ANNEALING.hot * (ANNEALING.cold / ANNEALING.hot) ** (proposal / proposals);
+      const room = random.below(this.#names.length);
+      const cell = this.#proposal(room, random);
+      const other = this.#taken.get(key(cell));
+      if (other === room || !this.#allows(room, cell)) continue;
+      const from = { ...(this.#at[room] as Point) };
+      const rooms = other === undefined ? [room] : [room, other];
+      const before = this.#costOf(rooms);
+      this.#exchange(room, cell, other);
+      const loss = this.#costOf(rooms) - before;
+      if (loss > 0 && random.share() >= Math.exp(-loss / heat)) this.#exchange(room, from, other);
+    }
+  }
+
+  /** Near where it is, near a neighbour, or where any other room is. */
+  #proposal(room: number, random: Dice): Point {
+    const lines = this.#linesOf[room] ?? [];
+    const kind = random.below(4);
+    if (kind === 0) return { ...(this.#at[random.below(this.#names.length)] as Point) };
+    const line = kind === 1 || lines.length === 0 ? undefined : lines[random.below(lines.length)];
+    const centre = this.#at[line === undefined ? room : line.a === room ? line.b : line.a] as Point;
+    return { x: centre.x + random.below(5) - 2, y: centre.y + random.below(5) - 2 };
   }
 
   /** One round over all rooms; false when no room has a better place. */
@@ -170,10 +207,16 @@ class Grid {
     }
   }
 
+  #outlying(room: number): number {
+    const { x, y } = this.#at[room] as Point;
+    const middle = this.#outdoors[room] ? -1 : this.#middleRow;
+    return COST.outlying * ((x * COLUMN_LENGTH) ** 2 + (y - middle) ** 2);
+  }
+
   /** Everything about the passages of these rooms, and the passages that run under them. */
   #costOf(rooms: readonly number[]): number {
     const mine = new Set(rooms.flatMap((room) => this.#linesOf[room] ?? []));
-    let cost = 0;
+    let cost = rooms.reduce((sum, room) => sum + this.#outlying(room), 0);
     for (const line of mine) cost += this.#lineCost(line, mine);
     for (const line of this.#lines) {
       if (mine.has(line)) continue;
@@ -185,11 +228,10 @@ class Grid {
   #lineCost(line: Line, mine: ReadonlySet<Line>): number {
     const a = this.#at[line.a] as Point;
     const b = this.#at[line.b] as Point;
-    const length = Math.hypot((b.x - a.x) * COLUMN_LENGTH, b.y - a.y);
-    let cost = length ** 1.4;
+    const [dx, dy] = [b.x - a.x, b.y - a.y];
+    let cost = ((dx * COLUMN_LENGTH) ** 2 + dy ** 2) ** 0.7;
     for (const { x, y, weight } of line.wishes) {
-      const cosine = ((b.x - a.x) * x + (b.y - a.y) * y) / Math.hypot(b.x - a.x, b.y - a.y) / Math.hypot(x, y);
-      cost += COST.direction * weight * (1 - cosine);
+      cost += COST.direction * weight * (1 - (dx * x + dy * y) / Math.sqrt(dx * dx + dy * dy));
     }
     for (let room = 0; room < this.#names.length; room += 1) if (this.#covers(room, line)) cost += COST.covered;
     for (const other of this.#lines) {
@@ -214,8 +256,30 @@ class Grid {
 
   #cross(left: Line, right: Line): boolean {
     if (left.a === right.a || left.a === right.b || left.b === right.a || left.b === right.b) return false;
-    const [p, q, r, s] = [left.a, left.b, right.a, right.b].map((room) => this.#at[room]) as [Point, Point, Point, Point];
+    const [p, q, r, s] = [left.a, left.b, right.a, right.b].map((room) => this.#at[room]) as [
+      Point,
+      Point,
+      Point,
+      Point,
+    ];
     return turn(p, q, r) * turn(p, q, s) < 0 && turn(r, s, p) * turn(r, s, q) < 0;
+  }
+}
+
+/** A fixed sequence of pseudo-random numbers (mulberry32): equal maps must get equal layouts. */
+class Dice {
+  #state = 1;
+
+  /** At least 0, less than 1. */
+  share(): number {
+    this.#state = (this.#state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(this.#state ^ (this.#state >>> 15), 1 | this.#state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  }
+
+  below(limit: number): number {
+    return Math.floor(this.share() * limit);
   }
 }
 

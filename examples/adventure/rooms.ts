@@ -42,7 +42,11 @@ const LONG_DESCRIPTIONS: readonly (readonly [name: string, beginning: string, wa
   ["Bottom of small pit", "You are in the bottom of a small pit", "up"],
   ["Dusty Rock room", "You are in a large room full of dusty rocks", "east down"],
   ["West end of Hall of Mists", "You are at the west end of Hall of Mists", "east west north south"],
-  ["Maze, all alike", "You are in a maze of twisty little passages, all alike", "north south east west ne se sw nw up down"],
+  [
+    "Maze, all alike",
+    "You are in a maze of twisty little passages, all alike",
+    "north south east west ne se sw nw up down",
+  ],
   ["Dead end crawl", "Dead end crawl", "out crawl"],
   ["Dead end", "Dead end", "out north south east west ne se sw nw up down"],
   ["Brink of pit", "You are on the brink of a thirty foot pit", ""],
@@ -80,7 +84,11 @@ const LONG_DESCRIPTIONS: readonly (readonly [name: string, beginning: string, wa
   ["Ragged corridor", "You are in a long sloping corridor with ragged sharp walls", "up down"],
   ["Cul-de-sac", "You are in a cul-de-sac", "out up"],
   ["Anteroom", "You are in an anteroom", "east west up"],
-  ["Maze of twisty little passages", "You are in a maze of twisty little passages, all different", "north south east west ne se sw nw up down"],
+  [
+    "Maze of twisty little passages",
+    "You are in a maze of twisty little passages, all different",
+    "north south east west ne se sw nw up down",
+  ],
   ["Witt's End", "You are at Witt's End", "north south east west ne se sw nw up down"],
   ["Mirror Canyon", "You are in a north/south canyon about 25 feet across", "north south"],
   ["Top of stalactite", "A large stalactite extends from the roof", ""],
@@ -100,16 +108,56 @@ const LONG_DESCRIPTIONS: readonly (readonly [name: string, beginning: string, wa
   ["In front of barren room", "You are standing at the entrance to a large, barren room", "in out east west"],
   ["Barren Room", "You are inside a barren room", "out"],
   // The maze "all different": the order of the same words is what tells its rooms apart.
-  ["Maze of twisting little passages", "You are in a maze of twisting little passages, all different", "north south east west ne se sw nw up down"],
-  ["Little maze of twisting passages", "You are in a little maze of twisting passages, all different", "north south east west ne se sw nw up down"],
-  ["Little maze of twisty passages", "You are in a little maze of twisty passages, all different", "north south east west ne se sw nw up down"],
-  ["Twisting maze of little passages", "You are in a twisting maze of little passages, all different", "north south east west ne se sw nw up down"],
-  ["Twisting little maze of passages", "You are in a twisting little maze of passages, all different", "north south east west ne se sw nw up down"],
-  ["Twisty little maze of passages", "You are in a twisty little maze of passages, all different", "north south east west ne se sw nw up down"],
-  ["Twisty maze of little passages", "You are in a twisty maze of little passages, all different", "north south east west ne se sw nw up down"],
-  ["Little twisty maze of passages", "You are in a little twisty maze of passages, all different", "north south east west ne se sw nw up down"],
-  ["Maze of little twisting passages", "You are in a maze of little twisting passages, all different", "north south east west ne se sw nw up down"],
-  ["Maze of little twisty passages", "You are in a maze of little twisty passages, all different", "north south east west ne se sw nw up down"],
+  [
+    "Maze of twisting little passages",
+    "You are in a maze of twisting little passages, all different",
+    "north south east west ne se sw nw up down",
+  ],
+  [
+    "Little maze of twisting passages",
+    "You are in a little maze of twisting passages, all different",
+    "north south east west ne se sw nw up down",
+  ],
+  [
+    "Little maze of twisty passages",
+    "You are in a little maze of twisty passages, all different",
+    "north south east west ne se sw nw up down",
+  ],
+  [
+    "Twisting maze of little passages",
+    "You are in a twisting maze of little passages, all different",
+    "north south east west ne se sw nw up down",
+  ],
+  [
+    "Twisting little maze of passages",
+    "You are in a twisting little maze of passages, all different",
+    "north south east west ne se sw nw up down",
+  ],
+  [
+    "Twisty little maze of passages",
+    "You are in a twisty little maze of passages, all different",
+    "north south east west ne se sw nw up down",
+  ],
+  [
+    "Twisty maze of little passages",
+    "You are in a twisty maze of little passages, all different",
+    "north south east west ne se sw nw up down",
+  ],
+  [
+    "Little twisty maze of passages",
+    "You are in a little twisty maze of passages, all different",
+    "north south east west ne se sw nw up down",
+  ],
+  [
+    "Maze of little twisting passages",
+    "You are in a maze of little twisting passages, all different",
+    "north south east west ne se sw nw up down",
+  ],
+  [
+    "Maze of little twisty passages",
+    "You are in a maze of little twisty passages, all different",
+    "north south east west ne se sw nw up down",
+  ],
 ];
 
 /** "You're in Hall of Mists.": one short sentence with a preposition, and nothing else in its paragraph. */
