@@ -1,34 +1,27 @@
-/**
- * The emulated host of this user: found or started, shared by all processes, ended when unused.
- *
- * One lock guards the set of carriers. A process that uses one says so in a file beside it, so that another one that has
- * just ended its work does not stop it.
- */
+/** The emulated host of this user, see docs/carrier.md. */
 
-import { createHash } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
+import { writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { join } from "node:path";
 
-import { ensureHostArtifacts, type HostArtifactsOptions } from "../artifacts/index.js";
-import { type FileLock, lockFile, withFileLock } from "../artifacts/lock.js";
-import type { Connection } from "../client/connection.js";
-import { dial } from "../client/handshake.js";
-import { results } from "../client/messages.js";
-import { CoppiceError } from "../errors.js";
-import { DEFAULTS } from "./defaults.js";
-import { endCarrier } from "./end.js";
-import { chooseMemoryMiB } from "./memory.js";
-import { readOnlyDrive } from "./qemu-command.js";
-import { qmp } from "./qmp.js";
+import { ensureHostArtifacts, type HostArtifacts, type HostArtifactsOptions } from "../artifacts/index.js";
+import { requireTool } from "../artifacts/tools.js";
 import {
-  addUser,
-  countUsers,
-  listCarriers,
-  lockPathOf,
-  qmpSocketOf,
-  type RunningCarrier,
-  removeStale,
-} from "./record.js";
-import { runtimeDirectory } from "./runtime-directory.js";
-import { readConsole, startCarrier } from "./start.js";
+  chooseIdleSeconds,
+  ensureHost,
+  type Hold,
+  type HostStatus,
+  hostStatus,
+  type LaunchPlan,
+  type ReleaseOptions,
+  readConsole,
+  stopHosts,
+} from "../keeping/index.js";
+import { DEFAULTS } from "./defaults.js";
+import { chooseMemoryMiB } from "./memory.js";
+import { configFileOf, qemuCommand, readOnlyDrive } from "./qemu-command.js";
+import { qmp } from "./qmp.js";
 
 export interface CarrierOptions extends HostArtifactsOptions {
   /** A machine with many cores runs several carriers: 0 (default), 1, … */
@@ -59,49 +52,30 @@ export interface Carrier {
   release(options?: ReleaseOptions): Promise<void>;
 }
 
-export interface ReleaseOptions {
-  readonly stopIfUnused?: boolean;
-}
-
-export interface CarrierStatus {
-  readonly pid: number;
-  readonly port: number;
-  readonly instance: number;
-  readonly key: string;
-  readonly memoryMiB: number;
-  readonly startedAt: string;
-  readonly users: number;
-  /** Sessions that its daemon counts; null where it does not answer. */
-  readonly sessions: number | null;
-}
-
-/** Finds the running carrier of these artefacts, or starts one. */
+/**
+ * Finds the running carrier of these artefacts, or starts one. Throws `HOST_START_FAILED`, `HOST_UNRESPONSIVE`,
+ * `MEMORY_TOO_SMALL`, and what making the artefacts throws.
+ */
 export async function ensureCarrier(options: CarrierOptions = {}): Promise<Carrier> {
   const artifacts = await ensureHostArtifacts(options);
-  const runtime = runtimeDirectory();
-  const instance = options.instance ?? 0;
-  const lockOptions = {
-    signal: options.signal,
-    onWait: () => options.onProgress?.("waits for another process that starts the emulated host"),
+  const settings: Settings = {
+    artifacts,
+    instance: options.instance ?? 0,
+    idleSeconds: chooseIdleSeconds(options.idleSeconds),
+    requestedMemoryMiB: options.memoryMiB,
   };
-  return await withFileLock(lockPathOf(runtime), lockOptions, async () => {
-    removeStale(runtime);
-    const running = listCarriers(runtime);
-    const own = running.find((carrier) => carrier.key === artifacts.key && carrier.instance === instance);
-    if (own !== undefined && (await isUsable(own))) {
-      return new KeptCarrier(own, false);
-    }
-    await endIdle(running.filter((carrier) => carrier.key !== artifacts.key));
-    const carrier = await startCarrier({
-      ...options,
-      runtime,
-      artifacts,
-      instance,
-      memoryMiB: chooseMemoryMiB(options.memoryMiB),
-      idleSeconds: chooseIdleSeconds(options.idleSeconds),
-    });
-    return new KeptCarrier(carrier, true);
+  const hold = await ensureHost({
+    kind: "carrier",
+    instance: settings.instance,
+    key: artifacts.key,
+    keeper: artifacts.keeper,
+    startMessage: "boots the emulated host",
+    prepare: async (directory) => await prepare(directory, settings),
+    retryWhen: /Could not set up host forwarding rule/,
+    signal: options.signal,
+    onProgress: options.onProgress,
   });
+  return new HeldCarrier(hold);
 }
 
 /** As `carrier.release`. */
@@ -111,125 +85,86 @@ export async function releaseCarrier(carrier: Carrier, options: ReleaseOptions =
 
 /** Ends all carriers of this user, whoever uses them. Gives how many there were. */
 export async function stopCarrier(options: { readonly signal?: AbortSignal } = {}): Promise<number> {
-  const runtime = runtimeDirectory();
-  return await withFileLock(lockPathOf(runtime), options, async () => {
-    const running = listCarriers(runtime);
-    await Promise.all(running.map(endCarrier));
-    removeStale(runtime);
-    return running.length;
+  return await stopHosts("carrier", options.signal);
+}
+
+export async function carrierStatus(): Promise<readonly HostStatus[]> {
+  return await hostStatus("carrier");
+}
+
+interface Settings {
+  readonly artifacts: HostArtifacts;
+  readonly instance: number;
+  readonly idleSeconds: number;
+  readonly requestedMemoryMiB: number | undefined;
+}
+
+async function prepare(directory: string, settings: Settings): Promise<LaunchPlan> {
+  const { artifacts, instance, idleSeconds } = settings;
+  const program = requireTool("qemu-system-x86_64");
+  const memoryMiB = chooseMemoryMiB(settings.requestedMemoryMiB);
+  const port = await freePort();
+  const token = randomBytes(24).toString("base64url");
+  writeConfig(directory, { token, port: DEFAULTS.guestPort, idleSeconds });
+  return {
+    record: { kind: "carrier", key: artifacts.key, instance, endpoint: { host: LOOPBACK, port }, token, memoryMiB },
+    command: qemuCommand({ program, directory, artifacts, memoryMiB, port }),
+  };
+}
+
+const LOOPBACK = "127.0.0.1";
+
+/** JSON, and zeros up to whole pages: a disk has whole sectors. */
+function writeConfig(directory: string, config: object): void {
+  const json = Buffer.from(JSON.stringify(config));
+  const image = Buffer.alloc(Math.ceil(json.length / 4096) * 4096);
+  json.copy(image);
+  writeFileSync(configFileOf(directory), image, { mode: 0o600 });
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", reject).listen(0, LOOPBACK, resolve);
   });
-}
-
-export async function carrierStatus(): Promise<readonly CarrierStatus[]> {
-  const running = listCarriers(runtimeDirectory());
-  return await Promise.all(
-    running.map(async (carrier) => ({
-      pid: carrier.process.pid,
-      port: carrier.port,
-      instance: carrier.instance,
-      key: carrier.key,
-      memoryMiB: carrier.memoryMiB,
-      startedAt: carrier.startedAt,
-      users: countUsers(carrier.directory),
-      sessions: await countSessions(carrier).catch(() => null),
-    })),
-  );
-}
-
-/** Ends carriers of other artefacts that nobody uses; those in use stay beside the new one. */
-async function endIdle(carriers: readonly RunningCarrier[]): Promise<void> {
-  for (const carrier of carriers) {
-    if (await isUnused(carrier)) {
-      await endCarrier(carrier);
-    }
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  if (address === null || typeof address === "string") {
+    throw new Error(`no free port on ${LOOPBACK}`);
   }
+  return address.port;
 }
 
-/** One that does not answer is replaced, unless somebody uses it. */
-async function isUsable(carrier: RunningCarrier): Promise<boolean> {
-  try {
-    await countSessions(carrier);
-    return true;
-  } catch (cause) {
-    if (countUsers(carrier.directory) > 0) {
-      throw new CoppiceError(`Carrier (process ${carrier.process.pid}) is in use and does not answer`, {
-        code: "CARRIER_UNRESPONSIVE",
-        faultDomain: "host",
-        retryable: true,
-        remedy: "Try again when the machine is less busy, or stop it: coppice host stop",
-        cause,
-      });
-    }
-    await endCarrier(carrier);
-    return false;
-  }
-}
-
-async function isUnused(carrier: RunningCarrier): Promise<boolean> {
-  if (countUsers(carrier.directory) > 0) {
-    return false;
-  }
-  // One that does not answer has no clients that get answers either.
-  return (await countSessions(carrier).catch(() => 0)) === 0;
-}
-
-/** Sessions besides the one that asking takes. */
-async function countSessions(carrier: RunningCarrier): Promise<number> {
-  const endpoint = { host: "127.0.0.1", port: carrier.port };
-  let connection: Connection | undefined;
-  try {
-    connection = await dial({ endpoint, token: carrier.token, timeoutMs: DEFAULTS.answerTimeoutMs });
-    const reply = await connection.call("host.stats", {}, { deadlineMs: DEFAULTS.answerTimeoutMs });
-    return Math.max(0, results.hostStats.parse(reply.result).sessions - 1);
-  } finally {
-    await connection?.close();
-  }
-}
-
-function chooseIdleSeconds(requested?: number): number {
-  const text = process.env["COPPICE_CARRIER_IDLE_SECONDS"];
-  const value = requested ?? (text === undefined || text === "" ? DEFAULTS.idleSeconds : Number(text));
-  if (!Number.isFinite(value) || value <= 0) {
-    throw new CoppiceError(`Idle time of ${text ?? value} seconds is not possible`, {
-      code: "INVALID_ARGUMENT",
-      faultDomain: "user",
-      remedy: "COPPICE_CARRIER_IDLE_SECONDS must be a number above 0.",
-    });
-  }
-  return value;
-}
-
-class KeptCarrier implements Carrier {
-  readonly host = "127.0.0.1";
+class HeldCarrier implements Carrier {
+  readonly host: string;
   readonly port: number;
   readonly token: string;
   readonly pid: number;
   readonly started: boolean;
-  readonly #carrier: RunningCarrier;
-  #forget: (() => void) | undefined;
+  readonly #hold: Hold;
 
-  /** With the lock held: nobody may stop it before it is known to be used. */
-  constructor(carrier: RunningCarrier, started: boolean) {
-    this.#carrier = carrier;
-    this.port = carrier.port;
-    this.token = carrier.token;
-    this.pid = carrier.process.pid;
-    this.started = started;
-    this.#forget = addUser(carrier.directory);
+  constructor(hold: Hold) {
+    const { endpoint, token, process: keeper } = hold.host;
+    if (!("port" in endpoint) || token === undefined) {
+      throw new Error("a carrier's record has a port and a token: the schema and prepare() disagree");
+    }
+    this.#hold = hold;
+    this.host = endpoint.host;
+    this.port = endpoint.port;
+    this.token = token;
+    this.pid = keeper.pid;
+    this.started = hold.started;
   }
 
   async attachImage(id: string, path: string): Promise<{ readonly serial: string }> {
     const serial = serialOf(id);
     const node = `image-${serial}`;
+    const device = { driver: "virtio-blk-pci", id: `disk-${serial}`, drive: node, serial };
     await qmp(
-      qmpSocketOf(this.#carrier.directory),
+      join(this.#hold.host.directory, "qmp"),
       [
         { execute: "blockdev-add", arguments: readOnlyDrive(node, path), doneBefore: /Duplicate nodes/i },
-        {
-          execute: "device_add",
-          arguments: { driver: "virtio-blk-pci", id: `disk-${serial}`, drive: node, serial },
-          doneBefore: /Duplicate device ID/i,
-        },
+        { execute: "device_add", arguments: device, doneBefore: /Duplicate device ID/i },
       ],
       DEFAULTS.qmpTimeoutMs,
     );
@@ -237,31 +172,11 @@ class KeptCarrier implements Carrier {
   }
 
   console(): string {
-    return readConsole(this.#carrier.directory, this.#carrier.instance);
+    return readConsole(this.#hold.host);
   }
 
   async release(options: ReleaseOptions = {}): Promise<void> {
-    const forget = this.#forget;
-    if (forget === undefined) {
-      return;
-    }
-    this.#forget = undefined;
-    if (options.stopIfUnused !== true) {
-      forget();
-      return;
-    }
-    const lock = await lockSoon(lockPathOf(runtimeDirectory()));
-    forget();
-    // Without the lock somebody else is about to use this carrier, or one like it.
-    if (lock !== undefined) {
-      try {
-        if (await isUnused(this.#carrier)) {
-          await endCarrier(this.#carrier);
-        }
-      } finally {
-        lock.release();
-      }
-    }
+    await this.#hold.release(options);
   }
 }
 
@@ -269,8 +184,4 @@ class KeptCarrier implements Carrier {
 function serialOf(id: string): string {
   const hex = /^sha256:([0-9a-f]{64})$/.exec(id)?.[1] ?? createHash("sha256").update(id).digest("hex");
   return hex.slice(0, DEFAULTS.serialChars);
-}
-
-async function lockSoon(path: string): Promise<FileLock | undefined> {
-  return await lockFile(path, { signal: AbortSignal.timeout(DEFAULTS.releaseLockMs) }).catch(() => undefined);
 }

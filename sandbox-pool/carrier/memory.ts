@@ -8,11 +8,11 @@ import { DEFAULTS } from "./defaults.js";
 export function chooseMemoryMiB(requested?: number): number {
   const value = requested ?? fromEnvironment();
   if (value !== undefined) {
-    if (!Number.isInteger(value) || value < DEFAULTS.minMemoryMiB / 4) {
+    if (!Number.isInteger(value) || value < DEFAULTS.leastMemoryMiB) {
       throw new CoppiceError(`Carrier memory of ${value} MiB is not possible`, {
         code: "INVALID_ARGUMENT",
         faultDomain: "user",
-        remedy: `COPPICE_CARRIER_MEMORY_MIB must be a whole number of at least ${DEFAULTS.minMemoryMiB / 4}.`,
+        remedy: `COPPICE_CARRIER_MEMORY_MIB must be a whole number of at least ${DEFAULTS.leastMemoryMiB}.`,
       });
     }
     return value;

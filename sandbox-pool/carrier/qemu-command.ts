@@ -4,7 +4,6 @@ import { join } from "node:path";
 
 import type { HostArtifacts } from "../artifacts/index.js";
 import { DEFAULTS } from "./defaults.js";
-import { qmpSocketOf } from "./record.js";
 
 export interface QemuOptions {
   readonly program: string;
@@ -52,7 +51,7 @@ export function qemuCommand(options: QemuOptions): readonly string[] {
     ...["-append", KERNEL_ARGUMENTS.join(" ")],
     // Standard output is the keeper's pipe.
     ...["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"],
-    ...["-chardev", `socket,id=qmp,server=on,wait=off,path=${escapeOption(qmpSocketOf(directory))}`],
+    ...["-chardev", `socket,id=qmp,server=on,wait=off,path=${escapeOption(join(directory, "qmp"))}`],
     ...["-mon", "chardev=qmp,mode=control"],
     // No way out, and one way in: the daemon's port, from this machine only.
     ...[

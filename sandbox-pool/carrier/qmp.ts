@@ -18,7 +18,7 @@ interface QmpMessage {
   readonly error?: { readonly class: string; readonly desc: string };
 }
 
-/** Runs the commands in order; gives their results. Throws `CARRIER_UNRESPONSIVE` and `CARRIER_REFUSED`. */
+/** Runs the commands in order; gives their results. Throws `HOST_UNRESPONSIVE` and `CARRIER_REFUSED`. */
 export async function qmp(
   socketPath: string,
   commands: readonly QmpCommand[],
@@ -67,7 +67,7 @@ export async function qmp(
 function unresponsive(cause: unknown): CoppiceError {
   const reason = cause instanceof Error ? cause.message : String(cause);
   return new CoppiceError(`Carrier's QEMU does not answer: ${reason}`, {
-    code: "CARRIER_UNRESPONSIVE",
+    code: "HOST_UNRESPONSIVE",
     faultDomain: "host",
     retryable: true,
     remedy: "Stop it and try again: coppice host stop",

@@ -11,8 +11,8 @@ import { cacheDirectory } from "../artifacts/paths.js";
 import { findTool, TOOL_PACKAGES, type Tool } from "../artifacts/tools.js";
 import { carrierStatus } from "../carrier/index.js";
 import { availableMemoryMiB } from "../carrier/memory.js";
-import { lastConsoleOf } from "../carrier/start.js";
 import { CoppiceError } from "../errors.js";
+import { lastConsoleOf } from "../keeping/index.js";
 import { probeKvm } from "./probe-kvm.js";
 import type { Check, DoctorReport } from "./report.js";
 import { runProgram } from "./run-program.js";
@@ -253,8 +253,8 @@ async function checkCarriers(): Promise<Check> {
         `process ${carrier.pid}, ${carrier.users} users, ${carrier.sessions === null ? "does not answer" : `${carrier.sessions} sessions`}`,
     );
     const message = text.length === 0 ? "none runs" : text.join("; ");
-    return existsSync(lastConsoleOf(0))
-      ? ok("carrier", `${message}; last console: ${lastConsoleOf(0)}`)
+    return existsSync(lastConsoleOf("carrier", 0))
+      ? ok("carrier", `${message}; last console: ${lastConsoleOf("carrier", 0)}`)
       : ok("carrier", message);
   } catch (error) {
     return problem("carrier", messageOf(error), remedyOf(error));

@@ -8,7 +8,7 @@ import { z } from "zod";
 
 import { findNativePrograms } from "../artifacts/native.js";
 import { throwIfAborted } from "../artifacts/tools.js";
-import { runtimeDirectory } from "../carrier/runtime-directory.js";
+import { runtimeDirectory } from "../keeping/index.js";
 import { runProgram } from "./run-program.js";
 
 export interface KvmProbe {

@@ -61,7 +61,7 @@ fn start(command: &[String], directory: &Path) -> Result<Child, KeepError> {
     let (program, arguments) = command
         .split_first()
         .map_or((String::new(), &[][..]), |(p, a)| (p.clone(), a));
-    let log = File::create(directory.join("qemu.log")).map_err(|source| KeepError::File {
+    let log = File::create(directory.join("messages.log")).map_err(|source| KeepError::File {
         what: "the program's log",
         source,
     })?;
@@ -88,7 +88,7 @@ fn start(command: &[String], directory: &Path) -> Result<Child, KeepError> {
     let child = prepared
         .spawn()
         .map_err(|source| KeepError::Start { program, source })?;
-    fs::write(directory.join("qemu.pid"), format!("{}\n", child.id())).map_err(|source| KeepError::File {
+    fs::write(directory.join("program.pid"), format!("{}\n", child.id())).map_err(|source| KeepError::File {
         what: "the program's id",
         source,
     })?;
@@ -241,7 +241,7 @@ pub fn remove(directory: &Path, last_console: Option<&Path>) -> Result<(), KeepE
 }
 
 fn keep_last_console(directory: &Path, path: &Path) -> io::Result<()> {
-    let mut text = fs::read(directory.join("qemu.log")).unwrap_or_default();
+    let mut text = fs::read(directory.join("messages.log")).unwrap_or_default();
     for name in [PREVIOUS, CURRENT] {
         if let Ok(mut file) = File::open(directory.join(name)) {
             let length = file.seek(SeekFrom::End(0))?;

@@ -1,6 +1,6 @@
 /**
- * What runs, as files: each carrier has a directory of its own below the runtime directory, with its record, its users,
- * its console and its sockets. Whoever changes the set of carriers holds the lock.
+ * The hosts that run, as files: each has a directory of its own below the runtime directory, with its record, its users,
+ * its console and its sockets. Whoever changes the set of hosts of a kind holds the kind's lock.
  */
 
 import { randomBytes } from "node:crypto";
@@ -12,40 +12,46 @@ import { z } from "zod";
 import { CoppiceError } from "../errors.js";
 import { identifyProcess, isRunning, type ProcessIdentity } from "./process-identity.js";
 
-const DIRECTORY_PREFIX = "carrier-";
-const RECORD = "carrier.json";
+export type HostKind = "carrier" | "kvm";
+
+const RECORD = "host.json";
 const USERS = "users";
 
 /** `sun_path` of unix(7), with its final zero. */
 const MAX_SOCKET_PATH = 107;
+const LONGEST_SOCKET_NAME = "host.sock";
 
 const recordSchema = z.object({
-  /** Of the keeper, whose end is the carrier's end. */
+  kind: z.enum(["carrier", "kvm"]),
+  /** Of the keeper, whose end is the host's end. */
   process: z.object({ pid: z.number().int().positive(), started: z.string() }),
   /** Which artefacts it was started from. */
   key: z.string(),
-  /** A machine may run several of the same kind: 0, 1, … */
+  /** A machine may run several of the same: 0, 1, … */
   instance: z.number().int().nonnegative(),
-  port: z.number().int().positive(),
-  token: z.string(),
-  memoryMiB: z.number().int().positive(),
+  endpoint: z.union([
+    z.object({ unix: z.string() }),
+    z.object({ host: z.string(), port: z.number().int().positive() }),
+  ]),
+  token: z.string().optional(),
+  memoryMiB: z.number().int().positive().optional(),
   startedAt: z.string(),
 });
 
-export type CarrierRecord = z.infer<typeof recordSchema>;
+export type HostRecord = z.infer<typeof recordSchema>;
 
-export interface RunningCarrier extends CarrierRecord {
+export interface RunningHost extends HostRecord {
   readonly directory: string;
 }
 
-export function lockPathOf(runtime: string): string {
-  return join(runtime, "carriers.lock");
+export function lockPathOf(runtime: string, kind: HostKind): string {
+  return join(runtime, `${kind}.lock`);
 }
 
-/** An empty directory for a new carrier. */
-export function makeCarrierDirectory(runtime: string): string {
-  const directory = join(runtime, `${DIRECTORY_PREFIX}${randomBytes(4).toString("hex")}`);
-  if (qmpSocketOf(directory).length > MAX_SOCKET_PATH) {
+/** An empty directory for a new host. */
+export function makeHostDirectory(runtime: string, kind: HostKind): string {
+  const directory = join(runtime, `${kind}-${randomBytes(4).toString("hex")}`);
+  if (join(directory, LONGEST_SOCKET_NAME).length > MAX_SOCKET_PATH) {
     throw new CoppiceError(`Runtime directory ${runtime} has too long a name for sockets`, {
       code: "RUNTIME_DIRECTORY_UNUSABLE",
       faultDomain: "user",
@@ -56,38 +62,34 @@ export function makeCarrierDirectory(runtime: string): string {
   return directory;
 }
 
-export function qmpSocketOf(directory: string): string {
-  return join(directory, "qmp");
-}
-
-export function writeRecord(directory: string, record: CarrierRecord): void {
+export function writeRecord(directory: string, record: HostRecord): void {
   const path = join(directory, RECORD);
   writeFileSync(`${path}.new`, JSON.stringify(record), { mode: 0o600 });
   renameSync(`${path}.new`, path);
 }
 
-/** Carriers whose keeper runs. */
-export function listCarriers(runtime: string): readonly RunningCarrier[] {
-  return carrierDirectories(runtime).flatMap((directory) => {
+/** Hosts whose keeper runs. */
+export function listHosts(runtime: string, kind: HostKind): readonly RunningHost[] {
+  return hostDirectories(runtime, kind).flatMap((directory) => {
     const record = readRecord(directory);
     return record !== undefined && isRunning(record.process) ? [{ ...record, directory }] : [];
   });
 }
 
 /**
- * Removes what carriers left whose keeper was killed. With the lock held: a directory without a record then belongs to a
- * starter that died.
+ * Removes what hosts left whose keeper was killed. With the lock held: a directory without a record then belongs to a
+ * starter that died, and the keeper that it may have started ends by itself.
  */
-export function removeStale(runtime: string): void {
-  const alive = new Set(listCarriers(runtime).map((carrier) => carrier.directory));
-  for (const directory of carrierDirectories(runtime)) {
+export function removeStale(runtime: string, kind: HostKind): void {
+  const alive = new Set(listHosts(runtime, kind).map((host) => host.directory));
+  for (const directory of hostDirectories(runtime, kind)) {
     if (!alive.has(directory)) {
       rmSync(directory, { recursive: true, force: true });
     }
   }
 }
 
-/** Makes this process a user of the carrier, so that nobody stops it; gives the way to take that back. */
+/** Makes this process a user of the host, so that nobody stops it; gives the way to take that back. */
 export function addUser(directory: string): () => void {
   const self = identifyProcess(process.pid);
   const path = join(directory, USERS, `${process.pid}-${randomBytes(4).toString("hex")}`);
@@ -107,12 +109,14 @@ export function countUsers(directory: string): number {
   }).length;
 }
 
-function carrierDirectories(runtime: string): readonly string[] {
-  const names = readdirSync(runtime).filter((name) => name.startsWith(DIRECTORY_PREFIX));
-  return names.map((name) => join(runtime, name));
+function hostDirectories(runtime: string, kind: HostKind): readonly string[] {
+  const name = new RegExp(`^${kind}-[0-9a-f]{8}$`);
+  return readdirSync(runtime)
+    .filter((entry) => name.test(entry))
+    .map((entry) => join(runtime, entry));
 }
 
-function readRecord(directory: string): CarrierRecord | undefined {
+function readRecord(directory: string): HostRecord | undefined {
   const parsed = recordSchema.safeParse(readJson(join(directory, RECORD)));
   return parsed.success ? parsed.data : undefined;
 }

@@ -1,0 +1,7 @@
+export {
+  ensureLocalHost,
+  type LocalHost,
+  type LocalHostOptions,
+  localHostStatus,
+  stopLocalHost,
+} from "./local-host.js";
