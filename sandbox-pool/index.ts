@@ -1,3 +1,13 @@
 export type * from "./api.js";
 export { connectHost } from "./connect.js";
+export type { Check, DoctorReport } from "./doctor/index.js";
 export { CoppiceError, type CoppiceErrorOptions, type FaultDomain } from "./errors.js";
+export type { HostStatus } from "./keeping/index.js";
+export {
+  diagnose,
+  hostStatus,
+  type StartedHost,
+  type StartHostOptions,
+  startHost,
+  stopHosts,
+} from "./manage.js";

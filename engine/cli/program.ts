@@ -4,6 +4,7 @@ import { Command, Option } from "commander";
 
 import { hostKind, positiveNumber, wholeNumber } from "./arguments.js";
 import { DEMO_DEFAULTS, type DemoOptions, demo } from "./demo.js";
+import { addDoctor } from "./doctor.js";
 import { addHostCommands } from "./host.js";
 import type { Terminal } from "./terminal.js";
 import { packageVersion } from "./version.js";
@@ -29,6 +30,7 @@ export function makeProgram(parts: ProgramParts): Command {
       writeErr: (text) => parts.terminal.log(text.trimEnd()),
     });
   addDemo(program, parts);
+  addDoctor(program, parts);
   addHostCommands(program, parts);
   return program;
 }

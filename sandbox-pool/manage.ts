@@ -1,0 +1,70 @@
+/**
+ * The hosts of this machine from the outside: start, stop, look, diagnose. What each takes is loaded when it is called, because
+ * most programs only connect.
+ */
+
+import type { DiagnoseOptions, DoctorReport } from "./doctor/index.js";
+import type { HostStatus } from "./keeping/index.js";
+
+export interface StartHostOptions {
+  /** `auto`: what `connectHost()` would use. */
+  readonly kind: "auto" | "kvm" | "carrier";
+  /** Seconds without clients after which it ends by itself. Default: COPPICE_CARRIER_IDLE_SECONDS, or 60. */
+  readonly idleSeconds?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
+  readonly onProgress?: ((message: string) => void) | undefined;
+}
+
+export interface StartedHost {
+  readonly kind: "kvm" | "carrier";
+  readonly pid: number;
+  /** Whether this call has started it; otherwise it ran already, with the idle time that it was started with. */
+  readonly started: boolean;
+}
+
+/** Starts a host, or finds it, and leaves it running. */
+export async function startHost(options: StartHostOptions): Promise<StartedHost> {
+  const kind = options.kind === "auto" ? await usableKind(options) : options.kind;
+  const given = {
+    signal: options.signal,
+    onProgress: options.onProgress,
+    ...(options.idleSeconds === undefined ? {} : { idleSeconds: options.idleSeconds }),
+  };
+  const host =
+    kind === "kvm"
+      ? await (await import("./local/index.js")).ensureLocalHost(given)
+      : await (await import("./carrier/index.js")).ensureCarrier(given);
+  await host.release();
+  return { kind, pid: host.pid, started: host.started };
+}
+
+async function usableKind({ signal, onProgress }: StartHostOptions): Promise<"kvm" | "carrier"> {
+  const { probeKvm } = await import("./doctor/index.js");
+  const kvm = await probeKvm(signal === undefined ? {} : { signal });
+  onProgress?.(kvm.usable ? "Uses this machine's KVM" : `Uses an emulated host: ${kvm.reason}`);
+  return kvm.usable ? "kvm" : "carrier";
+}
+
+/** Ends all hosts of this user, whoever uses them. Gives how many there were. */
+export async function stopHosts(options: { readonly signal?: AbortSignal } = {}): Promise<number> {
+  const [{ stopCarrier }, { stopLocalHost }] = await Promise.all([
+    import("./carrier/index.js"),
+    import("./local/index.js"),
+  ]);
+  const ended = await Promise.all([stopCarrier(options), stopLocalHost(options)]);
+  return ended.reduce((sum, count) => sum + count, 0);
+}
+
+/** The hosts of this user that run now. */
+export async function hostStatus(): Promise<readonly HostStatus[]> {
+  const [{ carrierStatus }, { localHostStatus }] = await Promise.all([
+    import("./carrier/index.js"),
+    import("./local/index.js"),
+  ]);
+  return (await Promise.all([carrierStatus(), localHostStatus()])).flat();
+}
+
+/** What this machine can do, what is missing, and the command that adds it. */
+export async function diagnose(options: DiagnoseOptions = {}): Promise<DoctorReport> {
+  return await (await import("./doctor/index.js")).diagnose(options);
+}
