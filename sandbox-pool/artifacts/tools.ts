@@ -163,7 +163,6 @@ export function throwIfAborted(signal: AbortSignal | undefined, what: string): v
     throw new CoppiceError(`${what} was interrupted`, {
       code: "ABORTED",
       faultDomain: "user",
-      retryable: true,
       cause: signal.reason,
     });
   }
