@@ -11,6 +11,8 @@ use crate::args::Args;
 use crate::context::Context;
 use crate::exec::{Execs, Stream};
 use crate::failure::{Coded, Failure};
+use crate::file_jobs::FileJobs;
+use crate::files::{self, Files};
 use crate::identity::{Identity, ResumeRequest};
 use crate::outbox::RequestKey;
 use crate::poller::{Ready, Token};
@@ -93,6 +95,8 @@ pub struct Agent {
     generation: u64,
     execs: Execs,
     ptys: Ptys,
+    files: Files,
+    file_jobs: FileJobs,
     ended: Option<Ended>,
 }
 
@@ -122,6 +126,8 @@ impl Agent {
             generation: 0,
             execs: Execs::default(),
             ptys: Ptys::default(),
+            files: Files::default(),
+            file_jobs: FileJobs::default(),
             ended: None,
         })
     }
@@ -145,10 +151,12 @@ impl Agent {
                 self.ptys.kill_all();
                 return Ok(ended);
             }
-            self.context.poller.wait(true, &mut ready).map_err(AgentError::Wait)?;
+            let idle = !self.file_jobs.has_work(&self.context);
+            self.context.poller.wait(idle, &mut ready).map_err(AgentError::Wait)?;
             for one in &ready {
                 self.handle(*one)?;
             }
+            self.file_jobs.run(&mut self.context);
         }
     }
 
@@ -268,6 +276,12 @@ impl Agent {
             "pty.signal" => self.ptys.signal(context, key, args)?,
             "pty.close" => self.ptys.close(context, key, args)?,
             "pty.list" => self.ptys.list(context, key, args)?,
+            "file.read" => self.file_jobs.read(key, args)?,
+            "file.write" => self.files.write(context, key, args)?,
+            "file.stat" => files::stat(context, key, args)?,
+            "file.list" => files::list(context, key, args)?,
+            "file.mkdir" => files::make_directory(context, key, args)?,
+            "file.remove" => self.file_jobs.remove(context, key, args)?,
             "shutdown" => self.ended = Some(Ended::Shutdown),
             other => return Err(RequestError::UnknownOperation(other.to_owned()).into()),
         }
@@ -293,6 +307,7 @@ impl Agent {
             self.context.outbox.discard_unbegun();
             self.execs.disown(&mut self.context, request.generation);
             self.ptys.disown(&mut self.context, request.generation);
+            self.file_jobs.disown(request.generation);
         }
         let resumed = self.identity.resume(&request)?;
         self.context.outbox.ok(key, &resumed);
@@ -306,7 +321,9 @@ impl Agent {
             generation: key.generation,
         };
         args.finish()?;
-        let found = self.execs.cancel(target) || self.ptys.cancel(&mut self.context, target);
+        let found = self.execs.cancel(target)
+            || self.ptys.cancel(&mut self.context, target)
+            || self.file_jobs.cancel(&mut self.context, target);
         self.context.outbox.ok(key, &Cancelled { found });
         Ok(())
     }

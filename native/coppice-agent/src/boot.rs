@@ -124,7 +124,11 @@ fn load_modules() -> Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error).at("read /modules/order"),
     };
-    for line in order.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+    for line in order
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+    {
         let (name, parameters) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         load_module(&format!("/modules/{name}"), parameters.trim())?;
     }

@@ -246,15 +246,21 @@ impl Identity {
             let count = sys::read(self.random.as_raw_fd(), &mut uuid)?;
             return if count == UUID_BYTES { Ok(uuid) } else { Err(Errno::EIO) };
         }
-        for (byte, digits) in uuid.iter_mut().zip(request.machine_id.as_bytes().chunks_exact(2)) {
-            let digit = |character: u8| (character as char).to_digit(16).unwrap_or(0) as u8;
-            *byte = digit(digits[0]) << 4 | digit(digits[1]);
-        }
-        for (byte, generation) in uuid.iter_mut().rev().zip(request.generation.to_le_bytes()) {
-            *byte ^= generation;
+        for (index, half) in uuid.chunks_exact_mut(8).enumerate() {
+            let digits = request.machine_id.get(index * 16..index * 16 + 16).unwrap_or_default();
+            let number = u64::from_str_radix(digits, 16).map_err(|_| Errno::EINVAL)?;
+            half.copy_from_slice(&mix(number ^ mix(request.generation)).to_be_bytes());
         }
         Ok(uuid)
     }
+}
+
+/// The finalizer of SplitMix64 (Steele, Lea and Flood 2014): a bijection in which every bit depends on every other.
+fn mix(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
 }
 
 /// Bind-mounts `file` over `place`, which is made where it is missing.

@@ -12,6 +12,8 @@ pub mod boot;
 pub mod context;
 pub mod exec;
 pub mod failure;
+pub mod file_jobs;
+pub mod files;
 pub mod identity;
 pub mod outbox;
 pub mod poller;

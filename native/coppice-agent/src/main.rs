@@ -11,6 +11,7 @@ use coppice_agent::agent::Agent;
 use coppice_agent::boot;
 use coppice_agent::identity::{Identity, Shown};
 use coppice_agent::port::PortKind;
+use coppice_agent::sys;
 
 type AnyError = Box<dyn std::error::Error>;
 
@@ -43,6 +44,7 @@ fn run_machine() -> Result<(), AnyError> {
 
 fn run_on_socket() -> Result<(), AnyError> {
     let (socket, directory) = parse_arguments().ok_or(USAGE)?;
+    sys::keep_inherited_from_programs()?;
     // Orphans of programs come to the agent, as they come to PID 1.
     nix::sys::prctl::set_child_subreaper(true)?;
     let identity = Identity::prepare(&directory, Shown::DirectoryOnly)?;

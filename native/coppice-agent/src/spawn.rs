@@ -51,11 +51,8 @@ pub const BASE_ENV: [(&str, &str); 5] = [
 
 const DEFAULT_CWD: &CStr = c"/";
 
-/// Open files of a started program: what Linux systems give a process by default. The agent's own limit is higher.
-const CHILD_FILES: libc::rlimit = libc::rlimit {
-    rlim_cur: 1024,
-    rlim_max: 524_288,
-};
+/// Open files of a started program, now and at most: what Linux systems give a process by default.
+const CHILD_FILES: (u64, u64) = (1024, 524_288);
 
 /// The child runs a dozen system calls on it; the kernel's frames are not there.
 const STACK_BYTES: usize = 64 * 1024;
@@ -84,6 +81,7 @@ struct Plan {
     cwd: *const libc::c_char,
     stdio: [RawFd; 3],
     terminal: bool,
+    files: libc::rlimit,
     failed_step: Step,
     errno: libc::c_int,
 }
@@ -101,13 +99,30 @@ enum Step {
 /// Starts processes; owns the stack that their first moments run on.
 pub struct Spawner {
     stack: Vec<u8>,
+    files: libc::rlimit,
 }
 
 impl Default for Spawner {
     fn default() -> Self {
         Self {
             stack: vec![0; STACK_BYTES],
+            files: child_files(),
         }
+    }
+}
+
+/// The limit for programs, within what the agent itself may have.
+fn child_files() -> libc::rlimit {
+    let mut own = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: CHILD_FILES.1,
+    };
+    // SAFETY: `own` is valid for the whole call, which cannot fail for a known resource.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut own) };
+    let hard = own.rlim_max.min(CHILD_FILES.1);
+    libc::rlimit {
+        rlim_cur: hard.min(CHILD_FILES.0),
+        rlim_max: hard,
     }
 }
 
@@ -128,6 +143,7 @@ impl Spawner {
                 Stdio::Terminal(fd) => [fd; 3],
             },
             terminal: matches!(stdio, Stdio::Terminal(_)),
+            files: self.files,
             failed_step: Step::None,
             errno: 0,
         };
@@ -173,7 +189,7 @@ fn run_plan(plan: &Plan) -> Step {
         let none: libc::sigset_t = std::mem::zeroed();
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        libc::setrlimit(libc::RLIMIT_NOFILE, &CHILD_FILES);
+        libc::setrlimit(libc::RLIMIT_NOFILE, &plan.files);
         if libc::setsid() == -1 {
             return Step::Session;
         }

@@ -119,12 +119,25 @@ pub fn open(path: &CStr, flags: libc::c_int, mode: libc::mode_t) -> Result<Owned
     owned(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, mode as libc::c_uint) })
 }
 
+pub fn open_at(directory: RawFd, path: &CStr, flags: libc::c_int) -> Result<OwnedFd> {
+    // SAFETY: `path` ends in NUL and outlives the call; no file is created, so no mode is read.
+    owned(unsafe { libc::openat(directory, path.as_ptr(), flags | libc::O_CLOEXEC) })
+}
+
 /// Read end and write end of a new pipe; both blocking, both closed on exec.
 pub fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     let mut ends = [-1; 2];
     // SAFETY: `ends` has room for the two descriptors.
     Errno::result(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
     Ok((owned(ends[0])?, owned(ends[1])?))
+}
+
+/// Sees to it that no started program inherits a descriptor that this process was started with, beyond the standard
+/// three.
+pub fn keep_inherited_from_programs() -> Result<()> {
+    // SAFETY: takes no pointers; no descriptor is closed here, only marked.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    Errno::result(result).map(drop)
 }
 
 pub fn set_nonblocking(fd: RawFd) -> Result<()> {
