@@ -12,12 +12,12 @@ export const DEFAULTS = Object.freeze({
   stepTimeoutMs: 10_000,
   /** What a trial may take beside its steps: forks, parks and waiting for a loaded host. */
   trialOverheadMs: 30_000,
-  /** After an abort, how long a worker thread may take to clean up before it is ended. */
-  abortGraceMs: 2_000,
+  /** These three and ending a host together stay below 5 s: after an abort, how long a worker thread may take to clean up before it is ended. */
+  abortGraceMs: 1_500,
   /** How long a worker thread may take to leave the host before it is ended. */
-  leaveMs: 500,
+  leaveMs: 300,
   /** At the end of a run, how long the host may take to drop its checkpoints; the session's end drops the rest. */
-  releaseMs: 2_000,
+  releaseMs: 1_000,
   /** Whether a sandbox is alive decides whose fault an error was: the answer must come this soon. */
   aliveCheckMs: 3_000,
   /** Between two reports of progress. */

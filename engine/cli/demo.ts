@@ -91,6 +91,10 @@ class Demo {
     const { terminal, options } = this.#parts;
     await this.#freshLedger();
     const explored = await this.#explore();
+    if (explored.spent.steps === 0) {
+      terminal.log("The budget ended before the first step: give more minutes.");
+      return EXIT.nothingFound;
+    }
     const random = await this.#control(explored.spent.steps);
     const template = await this.#template();
     terminal.log("replays the best trajectory from the template");
