@@ -5,6 +5,7 @@ import type { Carrier } from "./carrier/index.js";
 import { dial } from "./client/handshake.js";
 import { createHost, type HostBackend } from "./client/host.js";
 import { checkInput, inputs, invalidArgument } from "./client/validation.js";
+import type { KvmProbe } from "./doctor/index.js";
 import { CoppiceError } from "./errors.js";
 
 type Environment = Readonly<Record<string, string | undefined>>;
@@ -28,10 +29,11 @@ export async function connectHost(options: ConnectOptions = {}): Promise<Host> {
     case "remote":
       return await connectRemote(choice, options);
     case "kvm":
-      throw noUsableHost("KVM", new Error("unavailable"));
+      return await connectLocal(options);
     case "carrier":
-    case "auto":
       return await connectCarrier(options);
+    case "auto":
+      return await connectAutomatically(options);
   }
 }
 
@@ -69,6 +71,43 @@ async function connectRemote(
   }
   options.onProgress?.(`Connecting to ${endpoint.host}:${endpoint.port}`);
   return await openHost({ host: endpoint.host, port: endpoint.port }, { token }, pathBackend(options), options);
+}
+
+/** Real KVM where it can run Linux guests, which only running one shows; else the emulated host, which is always the same. */
+async function connectAutomatically(options: ConnectOptions): Promise<Host> {
+  const kvm = await probe(options);
+  options.onProgress?.(kvm.usable ? "Uses this machine's KVM" : `Uses an emulated host: ${kvm.reason}`);
+  return kvm.usable ? await connectLocal(options) : await connectCarrier(options);
+}
+
+async function connectLocal(options: ConnectOptions): Promise<Host> {
+  const kvm = await probe(options);
+  if (!kvm.usable) {
+    const reason = new CoppiceError(kvm.reason, {
+      code: "LOCAL_KVM_UNUSABLE",
+      faultDomain: "host",
+      remedy: kvm.remedy ?? 'Use the emulated host: kind "carrier".',
+    });
+    throw noUsableHost("this machine's KVM can't be used", reason);
+  }
+  const { ensureLocalHost } = await import("./local/index.js");
+  const local = await ensureLocalHost(pick(options)).catch((error: unknown) => {
+    throw noUsableHost("the daemon can't be started", error);
+  });
+  try {
+    const backend = { ...pathBackend(options), release: releaseOf(local) };
+    return await openHost({ unix: local.unix }, {}, backend, options);
+  } catch (error) {
+    await local.release({ stopIfUnused: local.started }).catch(() => undefined);
+    throw error;
+  }
+}
+
+async function probe(options: ConnectOptions): Promise<KvmProbe> {
+  const { probeKvm } = await import("./doctor/index.js");
+  return await probeKvm(options.signal === undefined ? {} : { signal: options.signal }).catch((error: unknown) => {
+    throw noUsableHost("it can't be found out what this machine's KVM can do", error);
+  });
 }
 
 async function connectCarrier(options: ConnectOptions): Promise<Host> {
@@ -143,8 +182,12 @@ function carrierBackend(carrier: Carrier, options: ConnectOptions): HostBackend 
       const { id, path } = await build(spec, buildOptions);
       return { id, source: await carrier.attachImage(id, path) };
     },
-    release: (release) => carrier.release({ stopIfUnused: release.stopHostIfUnused === true }),
+    release: releaseOf(carrier),
   };
+}
+
+function releaseOf(host: Pick<Carrier, "release">): HostBackend["release"] {
+  return (options) => host.release({ stopIfUnused: options.stopHostIfUnused === true });
 }
 
 /** Who joins a session does not hold its carrier: the connection that made the session does. */

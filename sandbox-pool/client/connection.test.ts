@@ -238,6 +238,18 @@ describe("call", () => {
     await expect(connection.call("c", {})).rejects.toMatchObject({ code: "HOST_LOST" });
   });
 
+  it("pending when the peer complains of a broken protocol rejects with its words", async () => {
+    const connection = await connected();
+    const call = expect(connection.call("a", {})).rejects.toMatchObject({
+      code: "PROTOCOL_VIOLATION",
+      message: "Id 0",
+    });
+    await peer.request("a");
+    const failure = { code: "PROTOCOL_VIOLATION", message: "Id 0", faultDomain: "user", retryable: false };
+    peer.send({ event: "protocol.violation", params: failure });
+    await call;
+  });
+
   it("pending when the connection is closed here says so", async () => {
     const connection = await connected();
     const call = expect(connection.call("a", {})).rejects.toMatchObject({ code: "HOST_CLOSED" });

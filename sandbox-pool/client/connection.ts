@@ -9,7 +9,7 @@ import { CoppiceError } from "../errors.js";
 import { decode, encode, violation } from "./codec.js";
 import { type FrameReader, frame } from "./frames.js";
 import type { DaemonFrame, Welcome } from "./messages.js";
-import { daemonFrameSchema, expectMessage, failureToError } from "./messages.js";
+import { daemonFrameSchema, expectMessage, failureSchema, failureToError } from "./messages.js";
 
 export interface Chunk {
   readonly stream: string;
@@ -170,6 +170,10 @@ class SocketConnection implements Connection {
 
   #dispatch(message: DaemonFrame): void {
     if ("event" in message) {
+      if (message.event === "protocol.violation") {
+        // The daemon's last words.
+        throw failureToError(expectMessage(failureSchema, message.params, "event protocol.violation"));
+      }
       for (const listener of this.#listeners) {
         listener.onEvent?.(message.event, message.params);
       }

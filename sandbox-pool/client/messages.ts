@@ -18,7 +18,7 @@ const count = z.number().int().nonnegative();
 const id = z.union([z.string().min(1), count]).transform(String);
 const bytes = z.custom<Uint8Array>((value) => value instanceof Uint8Array, "must be binary");
 
-const failure = z.object({
+export const failureSchema = z.object({
   code: z.string().regex(/^[A-Z][A-Z0-9_]{0,63}$/),
   message: z.string(),
   faultDomain: z.enum(FAULT_DOMAINS).catch("host"),
@@ -38,12 +38,12 @@ export const greetingSchema = z.union([
       hostKind: z.enum(["kvm", "carrier"]),
     }),
   }),
-  z.object({ refused: failure }),
+  z.object({ refused: failureSchema }),
 ]);
 
 export const daemonFrameSchema = z.union([
   z.object({ id: count, chunk: z.object({ stream: z.string(), data: bytes }) }),
-  z.object({ id: count, error: failure }),
+  z.object({ id: count, error: failureSchema }),
   z.object({ id: count, result: z.unknown(), stages: stages.optional() }).refine((frame) => "result" in frame),
   z.object({ event: z.string(), params: z.unknown() }),
 ]);
@@ -72,7 +72,7 @@ export const results = Object.freeze({
     children: z.array(
       z.discriminatedUnion("ok", [
         z.object({ ok: z.literal(true), sandbox: id, stages: stages.optional() }),
-        z.object({ ok: z.literal(false), error: failure }),
+        z.object({ ok: z.literal(false), error: failureSchema }),
       ]),
     ),
   }),
@@ -100,7 +100,7 @@ export const sandboxEndedSchema = z.object({
 
 export const checkpointLostSchema = z.object({ checkpoint: id });
 
-export type Failure = z.infer<typeof failure>;
+export type Failure = z.infer<typeof failureSchema>;
 export type DaemonFrame = z.infer<typeof daemonFrameSchema>;
 export type Welcome = Extract<z.infer<typeof greetingSchema>, { welcome: unknown }>["welcome"];
 

@@ -7,20 +7,23 @@ import { invalidArgument } from "./validation.js";
 
 const DIGIT = "0-9";
 const WORD = "0-9A-Za-z_";
+/** ECMAScript's WhiteSpace and LineTerminator. */
+const SPACE =
+  "\\x{9}-\\x{d}\\x{20}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}\\x{feff}";
 /** What `.` does not match in JavaScript; Rust excludes only the line feed. */
 const LINE_TERMINATORS = "\\n\\r\\x{2028}\\x{2029}";
 const QUANTIFIER = /^\{\d+(?:,\d*)?\}/;
 const CONTROL_LETTER = /^c([A-Za-z])/;
 const HEX_ESCAPES = [/^x([0-9A-Fa-f]{2})/, /^u([0-9A-Fa-f]{4})/, /^u\{([0-9A-Fa-f]{1,6})\}/] as const;
-const PROPERTY = /^[pP]\{([A-Za-z0-9_=]+)\}/;
+const PROPERTY = /^[pP]\{/;
 const CONTROL_ESCAPES: Readonly<Record<string, number>> = { f: 0x0c, n: 0x0a, r: 0x0d, t: 0x09, v: 0x0b, "0": 0x00 };
 const CLASS_ESCAPES: Readonly<Record<string, { readonly set: string; readonly negated: boolean }>> = {
   d: { set: DIGIT, negated: false },
   D: { set: DIGIT, negated: true },
   w: { set: WORD, negated: false },
   W: { set: WORD, negated: true },
-  s: { set: "\\s\\x{feff}", negated: false },
-  S: { set: "\\s\\x{feff}", negated: true },
+  s: { set: SPACE, negated: false },
+  S: { set: SPACE, negated: true },
 };
 const LETTER_OR_DIGIT = /[0-9A-Za-z]/;
 
@@ -44,7 +47,7 @@ export function toRustPattern(pattern: RegExp | string): string {
   }
   // `R`: with `m`, carriage returns end lines too, as in JavaScript.
   const flags = `${pattern.ignoreCase ? "i" : ""}${pattern.multiline ? "mR" : ""}`;
-  const body = new Translator(pattern.source, pattern.dotAll).translate();
+  const body = new Translator(pattern).translate();
   return flags === "" ? body : `(?${flags})${body}`;
 }
 
@@ -68,11 +71,13 @@ function literal(character: string): string {
 class Translator {
   readonly #source: string;
   readonly #dotAll: boolean;
+  readonly #isUnicode: boolean;
   #position = 0;
 
-  constructor(source: string, dotAll: boolean) {
-    this.#source = source;
-    this.#dotAll = dotAll;
+  constructor(pattern: RegExp) {
+    this.#source = pattern.source;
+    this.#dotAll = pattern.dotAll;
+    this.#isUnicode = pattern.unicode;
   }
 
   translate(): string {
@@ -165,10 +170,8 @@ class Translator {
   /** Escapes that mean the same in a class and outside. The backslash is taken already. */
   #characterEscape(): string {
     const rest = this.#rest;
-    const property = PROPERTY.exec(rest)?.[0];
-    if (property !== undefined) {
-      this.#position += property.length;
-      return `\\${property}`;
+    if (this.#isUnicode && PROPERTY.test(rest)) {
+      throw refuse("Unicode properties are not supported in the guest");
     }
     const high = /^u([dD][89abAB][0-9A-Fa-f]{2})\\u([dD][c-fC-F][0-9A-Fa-f]{2})/.exec(rest);
     if (high?.[1] !== undefined && high[2] !== undefined) {

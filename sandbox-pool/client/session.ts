@@ -84,10 +84,12 @@ class ConnectionSession implements Session {
   #guestEnded(params: unknown): void {
     const ended = expectMessage(sandboxEndedSchema, params, "event sandbox.ended");
     const detail = ended.detail === "" ? "" : `: ${ended.detail}`;
+    const isHosts = ended.reason === "vmmDied";
     this.#watchers.get(ended.sandbox)?.guestEnded(
       new CoppiceError(`Guest of sandbox ${ended.sandbox} has ended (${ended.reason})${detail}`, {
         code: "SANDBOX_LOST",
-        faultDomain: "guest",
+        faultDomain: isHosts ? "host" : "guest",
+        retryable: isHosts,
         remedy: "Fork the checkpoint again; sandbox.console() shows the guest's last words.",
         poisons: true,
       }),
