@@ -105,8 +105,9 @@ function commandFrom(action: string): string {
  * because going back to an earlier checkpoint is cheaper than ten points for reincarnation.
  */
 async function declineQuestions(terminal: Terminal, reply: Answer, signal: AbortSignal): Promise<Answer> {
-  let { text, over } = reply;
-  for (let asked = 0; !over && asksYesOrNo(text); asked += 1) {
+  let text = reply.text;
+  let latest = reply;
+  for (let asked = 0; !latest.over && asksYesOrNo(latest.text); asked += 1) {
     if (asked === MAX_QUESTIONS) {
       throw gameError(
         "GAME_STUCK",
@@ -114,12 +115,11 @@ async function declineQuestions(terminal: Terminal, reply: Answer, signal: Abort
         "This is not the game that the environment knows; check the image.",
       );
     }
-    const answer = await say(terminal, ["no"], signal);
+    latest = await say(terminal, ["no"], signal);
     // "OK" only says that the no was understood; left in, it would read as the answer to the command.
-    text = `${text}\n\n${answer.text.replace(/^OK(?:\n+|$)/, "")}`.trim();
-    over = answer.over;
+    text = `${text}\n\n${latest.text.replace(/^OK(?:\n+|$)/, "")}`.trim();
   }
-  return { text, over };
+  return { text, over: latest.over };
 }
 
 /** Either form: asked for in the middle of a game, or told at its end. */

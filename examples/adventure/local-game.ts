@@ -116,14 +116,15 @@ export class LocalMachine {
   #second = "0";
   #game: LocalProcess | undefined;
   readonly #files = new Map<string, Uint8Array>();
-  /** Everything typed so far, for replays. */
-  readonly typed: string[] = [];
+  /** Since the game was started. */
+  #typed = "";
 
   get sandbox(): Context["sandbox"] {
     const subset = {
       exec: async (argv: readonly string[]) => this.#exec(argv),
       openPty: async () => {
         this.close();
+        this.#typed = "";
         this.#game = new LocalProcess(this.#second);
         return this.#terminal();
       },
@@ -148,6 +149,17 @@ export class LocalMachine {
     this.#game = undefined;
   }
 
+  /** Another machine in the same state: the game started in the same second and told the same. */
+  async fork(): Promise<LocalMachine> {
+    const child = new LocalMachine();
+    child.#second = this.#second;
+    for (const [path, data] of this.#files) child.#files.set(path, data);
+    child.#game = new LocalProcess(child.#second);
+    child.#typed = this.#typed;
+    await child.#game.exchange(this.#typed);
+    return child;
+  }
+
   #exec(argv: readonly string[]): Awaited<ReturnType<Context["sandbox"]["exec"]>> {
     const time = argv.find((word) => word.startsWith("@"))?.slice(1);
     if (time !== undefined) this.#second = time;
@@ -162,6 +174,7 @@ export class LocalMachine {
       untilInput: async () => {
         const game = this.#game;
         if (game === undefined) throw new Error("The local game has not been started.");
+        this.#typed += data;
         const { text, exited } = await game.exchange(data);
         const exit = exited ? { exitCode: 0, signal: null } : null;
         return { text, bytes: new TextEncoder().encode(text), reason: exited ? "exit" : "input", exit };
