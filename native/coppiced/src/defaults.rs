@@ -69,6 +69,10 @@ pub const MAX_CLOCK_ERROR: Duration = Duration::from_millis(50);
 /// A busy host may deliver `resume` late, which leaves the guest's clock behind by as much; then it is sent again.
 pub const RESUME_ATTEMPTS: u32 = 5;
 
+/// How late the last attempt may leave the clock: a host that is overloaded hands out sandboxes that are slow and a little
+/// behind, instead of none.
+pub const MAX_CLOCK_LATENESS: Duration = Duration::from_secs(1);
+
 /// From the order to shut down to the daemon's exit.
 pub const SHUTDOWN_DEADLINE: Duration = Duration::from_millis(2_500);
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use coppice_wire::agent::{AgentFailure, Resume, Resumed};
 use coppice_wire::vmm::{Command, Event, Stages};
 
-use crate::defaults::{CONTROL_DEADLINE, MAX_CLOCK_ERROR, RESUME_ATTEMPTS, RESUME_DEADLINE};
+use crate::defaults::{CONTROL_DEADLINE, MAX_CLOCK_ERROR, MAX_CLOCK_LATENESS, RESUME_ATTEMPTS, RESUME_DEADLINE};
 use crate::errors::{FaultDomain, Spec, Typed, shorten};
 use crate::host::Host;
 use crate::ids::{RandomError, random_bytes, random_hex};
@@ -91,11 +91,16 @@ pub async fn hand_out(host: &Host, sandbox: &Sandbox, options: HandOut) -> Resul
     let machine_id = random_hex::<16>()?;
     let mut wake = options.wake;
     let mut late = Err(HandOutError::ClockLate { error_ms: 0 });
-    for _ in 0..RESUME_ATTEMPTS {
+    for number in 1..=RESUME_ATTEMPTS {
         let attempt = Attempt {
             machine_id: &machine_id,
             keep_randomness: options.keep_randomness,
             wake,
+            max_lateness: if number < RESUME_ATTEMPTS {
+                MAX_CLOCK_ERROR
+            } else {
+                MAX_CLOCK_LATENESS
+            },
         };
         late = attempt.run(host, sandbox, &mut stages).await;
         match late {
@@ -114,6 +119,7 @@ struct Attempt<'a> {
     machine_id: &'a str,
     keep_randomness: bool,
     wake: bool,
+    max_lateness: Duration,
 }
 
 impl Attempt<'_> {
@@ -154,7 +160,7 @@ impl Attempt<'_> {
                 wanted: generation,
             });
         }
-        check_clock(sent_at, resumed.realtime_ns, realtime_ns())?;
+        check_clock(sent_at, resumed.realtime_ns, realtime_ns(), self.max_lateness)?;
         Ok(resumed)
     }
 }
@@ -167,15 +173,15 @@ async fn answer(call: &mut PendingCall) -> Result<Resumed, HandOutError> {
 }
 
 /// The guest read its clock at some time between `sent_at` and `received_at`. Outside of that it is wrong; inside, but
-/// too far from now, the request was under way for long and set a clock that was late already.
-fn check_clock(sent_at: u64, guest: u64, received_at: u64) -> Result<(), HandOutError> {
+/// more than `max_lateness` from now, the request was under way for long and set a clock that was late already.
+fn check_clock(sent_at: u64, guest: u64, received_at: u64, max_lateness: Duration) -> Result<(), HandOutError> {
     let limit = MAX_CLOCK_ERROR.as_nanos() as i128;
     let (sent_at, guest, received_at) = (i128::from(sent_at), i128::from(guest), i128::from(received_at));
     let error_ms = ((guest - received_at) / 1_000_000).clamp(i64::MIN.into(), i64::MAX.into()) as i64;
     if guest < sent_at - limit || guest > received_at + limit {
         return Err(HandOutError::Clock { error_ms });
     }
-    if guest <= received_at - limit {
+    if guest <= received_at - max_lateness.as_nanos() as i128 {
         return Err(HandOutError::ClockLate { error_ms });
     }
     Ok(())
@@ -219,32 +225,33 @@ mod tests {
 
     #[test]
     fn clock_that_was_read_between_request_and_answer_is_right() {
-        assert!(check_clock(SENT, SENT + 2 * MS, SENT + 4 * MS).is_ok());
-        assert!(check_clock(SENT, SENT - 49 * MS, SENT).is_ok());
-        assert!(check_clock(SENT, SENT + 49 * MS, SENT).is_ok());
+        assert!(check_clock(SENT, SENT + 2 * MS, SENT + 4 * MS, MAX_CLOCK_ERROR).is_ok());
+        assert!(check_clock(SENT, SENT - 49 * MS, SENT, MAX_CLOCK_ERROR).is_ok());
+        assert!(check_clock(SENT, SENT + 49 * MS, SENT, MAX_CLOCK_ERROR).is_ok());
     }
 
     #[test]
     fn clock_that_was_set_late_is_told_from_a_wrong_one() {
         let received = SENT + 400 * MS;
         assert!(matches!(
-            check_clock(SENT, SENT + MS, received),
+            check_clock(SENT, SENT + MS, received, MAX_CLOCK_ERROR),
             Err(HandOutError::ClockLate { .. })
         ));
+        assert!(check_clock(SENT, SENT + MS, received, MAX_CLOCK_LATENESS).is_ok());
         assert!(matches!(
-            check_clock(SENT, SENT - 60 * MS, received),
+            check_clock(SENT, SENT - 60 * MS, received, MAX_CLOCK_ERROR),
             Err(HandOutError::Clock { error_ms: -460 })
         ));
         assert!(matches!(
-            check_clock(SENT, received + 60 * MS, received),
+            check_clock(SENT, received + 60 * MS, received, MAX_CLOCK_ERROR),
             Err(HandOutError::Clock { error_ms: 60 })
         ));
         assert!(matches!(
-            check_clock(SENT, 0, received),
+            check_clock(SENT, 0, received, MAX_CLOCK_ERROR),
             Err(HandOutError::Clock { .. })
         ));
         assert!(matches!(
-            check_clock(SENT, u64::MAX, received),
+            check_clock(SENT, u64::MAX, received, MAX_CLOCK_ERROR),
             Err(HandOutError::Clock { .. })
         ));
     }
