@@ -134,7 +134,9 @@ function groundLine(width: number, y: number): string {
 
 function header({ map, width }: Picture, title: string): string {
   const { rooms, passages, steps } = map;
-  const facts = `${rooms.length} rooms and ${passages.length} passages, found in ${steps.toLocaleString("en-US")} steps`;
+  const count = (list: readonly unknown[], thing: string): string =>
+    `${list.length} ${thing}${list.length === 1 ? "" : "s"}`;
+  const facts = `${count(rooms, "room")} and ${count(passages, "passage")}, found in ${steps.toLocaleString("en-US")} steps`;
   return [
     `<text x="${MARGIN}" y="46" font-size="26" font-weight="bold" fill="${INK.text}">${escaped(title)}</text>`,
     `<text x="${MARGIN}" y="72" font-size="15" fill="${INK.faint}">${facts}</text>`,

