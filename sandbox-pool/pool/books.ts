@@ -41,6 +41,13 @@ export class PoolBooks {
     return shelf;
   }
 
+  /** Notes the demand, and takes up to `count` waiting children. */
+  takeAll(checkpoint: string, count: number): readonly Slot[] {
+    const shelf = this.shelf(checkpoint);
+    shelf.acquired(this.now(), count);
+    return shelf.ready.splice(Math.max(0, shelf.ready.length - count)).reverse();
+  }
+
   takeReady(checkpoint: string): Slot | undefined {
     return this.shelves.get(checkpoint)?.ready.pop();
   }

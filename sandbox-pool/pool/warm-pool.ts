@@ -88,9 +88,7 @@ class ForkAheadPool implements WarmPool {
       throw this.#closed;
     }
     const started = this.#books.now();
-    const shelf = this.#books.shelf(checkpoint);
-    shelf.acquired(started, count);
-    const warm = shelf.ready.splice(Math.max(0, shelf.ready.length - count)).reverse();
+    const warm = this.#forksAhead ? this.#books.takeAll(checkpoint, count) : [];
     const cold = count - warm.length;
     const admitted = this.#books.admit(checkpoint, cold);
     const request: AcquireRequest = { checkpoint, options, started };
@@ -108,7 +106,7 @@ class ForkAheadPool implements WarmPool {
   }
 
   forecast(checkpoint: string, weight: number): void {
-    if (this.#closed === undefined) {
+    if (this.#closed === undefined && this.#forksAhead) {
       this.#books.shelf(checkpoint).forecast(this.#books.now(), weight);
       this.#refiller.wake();
     }
@@ -122,6 +120,11 @@ class ForkAheadPool implements WarmPool {
     this.#closed ??= reason;
     this.#books.line.rejectAll(this.#closed);
     await Promise.all([this.#books.forgetAll(), this.#refiller.stop()]);
+  }
+
+  /** Without it nothing is kept of checkpoints: most of them are forked once. */
+  get #forksAhead(): boolean {
+    return this.#books.options.maxReady > 0;
   }
 
   poke(): void {
