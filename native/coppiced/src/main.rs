@@ -22,6 +22,7 @@ mod serve;
 mod server;
 mod session;
 mod stats;
+mod usage;
 mod values;
 
 use std::io::IsTerminal;

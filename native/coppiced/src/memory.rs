@@ -1,4 +1,4 @@
-//! Memory of the machine, and of one VMM process.
+//! Memory of the machine, and whether there is enough for one sandbox more.
 
 use std::cell::Cell;
 use std::fs;
@@ -11,9 +11,6 @@ use crate::errors::{FaultDomain, Spec, Typed};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
-
-/// What the kernel keeps for each thread's stack on x86-64.
-const KERNEL_STACK_BYTES: u64 = 16 * KIB;
 
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
@@ -34,7 +31,7 @@ impl Typed for MemoryError {
             MemoryError::Full { .. } | MemoryError::TooMany { .. } => Spec::new("HOST_FULL", FaultDomain::Host)
                 .retryable()
                 .remedy("Close sandboxes, drop checkpoints, or use a host with more memory."),
-            MemoryError::Unreadable { .. } => Spec::new("INTERNAL", FaultDomain::Host),
+            MemoryError::Unreadable { .. } => Spec::new("INTERNAL", FaultDomain::Host).retryable(),
         }
     }
 }
@@ -102,49 +99,22 @@ impl Admission {
     }
 }
 
-/// Result of `memory.usage`.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Usage {
-    pub private_bytes: u64,
-    pub total_bytes: u64,
-}
-
-/// What one process adds to the host.
-///
-/// `private_bytes`: memory that only this process has (smaps_rollup: private dirty and swapped pages), which is what its
-/// guest wrote since the checkpoint it came from, and the VMM's own few pages. `total_bytes`: that, and its page tables
-/// (`VmPTE`) and kernel stacks. Not counted, because the kernel does not say it per process: KVM's nested page tables
-/// and structures, and the sockets' buffers. Pages of the base and of the checkpoints above it belong to those.
-pub fn process_usage(pid: i32) -> Result<Usage, MemoryError> {
-    let (rollup_path, status_path) = (format!("/proc/{pid}/smaps_rollup"), format!("/proc/{pid}/status"));
-    let (rollup, status) = (read(&rollup_path)?, read(&status_path)?);
-    let of_rollup = |name| kib_field(&rollup, name).unwrap_or(0);
-    let private_bytes = of_rollup("Private_Dirty:").min(of_rollup("Anonymous:")) + of_rollup("SwapPss:");
-    let threads = number_field(&status, "Threads:").unwrap_or(1);
-    let page_tables = kib_field(&status, "VmPTE:").unwrap_or(0);
-    Ok(Usage {
-        private_bytes,
-        total_bytes: private_bytes + page_tables + threads * KERNEL_STACK_BYTES,
-    })
-}
-
-fn read(path: &str) -> Result<String, MemoryError> {
+pub fn read(path: &str) -> Result<String, MemoryError> {
     fs::read_to_string(path).map_err(|error| unreadable(path, error.to_string()))
 }
 
-fn unreadable(path: &str, reason: String) -> MemoryError {
+pub fn unreadable(path: &str, reason: String) -> MemoryError {
     MemoryError::Unreadable {
         path: path.to_owned(),
         reason,
     }
 }
 
-fn kib_field(text: &str, name: &str) -> Option<u64> {
+pub fn kib_field(text: &str, name: &str) -> Option<u64> {
     number_field(text, name)?.checked_mul(KIB)
 }
 
-fn number_field(text: &str, name: &str) -> Option<u64> {
+pub fn number_field(text: &str, name: &str) -> Option<u64> {
     text.lines()
         .find_map(|line| line.strip_prefix(name))?
         .split_whitespace()
@@ -178,11 +148,5 @@ mod tests {
             admission.admit(available * 2 / 3),
             Err(MemoryError::Full { .. })
         ));
-    }
-
-    #[test]
-    fn usage_of_this_process_counts_more_than_its_private_memory() {
-        let usage = process_usage(std::process::id() as i32).unwrap();
-        assert!(usage.private_bytes > 0 && usage.total_bytes > usage.private_bytes);
     }
 }

@@ -25,18 +25,19 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    /// Says whose a child is.
+    /// Says whose a child is that was not collected yet.
     pub fn register(&self, pid: Pid, process: &Rc<VmmProcess>) {
+        // An old child of that number is not this one.
+        self.take_unclaimed(pid);
         process.set_pid(pid);
+        self.processes.borrow_mut().insert(pid.as_raw(), Rc::downgrade(process));
+    }
+
+    /// Takes what is known of a child that ended before anybody had said whose it is.
+    pub fn take_unclaimed(&self, pid: Pid) -> Option<String> {
         let mut unclaimed = self.unclaimed.borrow_mut();
-        match unclaimed.iter().position(|(ended, _)| *ended == pid.as_raw()) {
-            Some(position) => {
-                if let Some((_, how)) = unclaimed.remove(position) {
-                    process.set_exit(how);
-                }
-            }
-            None => drop(self.processes.borrow_mut().insert(pid.as_raw(), Rc::downgrade(process))),
-        }
+        let position = unclaimed.iter().position(|(ended, _)| *ended == pid.as_raw())?;
+        unclaimed.remove(position).map(|(_, how)| how)
     }
 
     /// Whether a pid is taken by a VMM that still runs.
@@ -45,11 +46,6 @@ impl Reaper {
             .borrow()
             .get(&pid.as_raw())
             .is_some_and(|process| process.strong_count() > 0)
-    }
-
-    /// Whether a child with that pid has ended before it was registered.
-    pub fn is_unclaimed(&self, pid: Pid) -> bool {
-        self.unclaimed.borrow().iter().any(|(ended, _)| *ended == pid.as_raw())
     }
 
     /// Runs for ever.

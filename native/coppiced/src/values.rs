@@ -1,6 +1,6 @@
 //! Between MessagePack values and types.
 
-use coppice_wire::{Value, decode, encode};
+use coppice_wire::{MAX_FRAME_BYTES, Value, decode, encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -16,6 +16,8 @@ pub enum ValueError {
         given: String,
         expected: String,
     },
+    #[error("Arguments of {length} bytes do not fit in a frame of {MAX_FRAME_BYTES} bytes")]
+    TooLarge { length: usize },
     #[error("Answer can't be encoded: {0}")]
     Encode(String),
 }
@@ -25,6 +27,9 @@ impl Typed for ValueError {
         match self {
             ValueError::Params(_) | ValueError::Param { .. } => Spec::new("INVALID_ARGUMENT", FaultDomain::User)
                 .remedy("Correct the parameter; docs/protocol.md lists the parameters of every method."),
+            ValueError::TooLarge { .. } => {
+                Spec::new("FRAME_TOO_LARGE", FaultDomain::User).remedy("Send the data in several pieces.")
+            }
             ValueError::Encode(_) => Spec::new("INTERNAL", FaultDomain::Bug),
         }
     }

@@ -157,7 +157,7 @@ async fn boot_guest(host: &Host, sandbox: &Sandbox, spec: BootSpec) -> Result<St
         },
     };
     let started = process.send(&Command::Boot { config }, None).map_err(failed)?;
-    let started = started.within(spec.timeout).await.map_err(failed)?;
+    let started = started.answer().await.map_err(failed)?;
     let started = expect_answer!(started, "boot", Event::Started { stages, .. } => stages).map_err(failed)?;
     let mut stages = vmm_stages(started);
     tokio::select! {

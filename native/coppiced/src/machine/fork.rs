@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use coppice_wire::vmm::{Command, Event};
+use nix::unistd::Pid;
 
 use crate::checkpoints::{Checkpoint, CheckpointError};
 use crate::defaults::CONTROL_DEADLINE;
@@ -159,13 +160,22 @@ fn parent_failed(checkpoint: &Checkpoint, error: VmmError) -> ForkError {
 
 /// Takes the child's pid from its parent's report.
 fn claim(host: &Host, process: &Rc<VmmProcess>, pid: u32) -> Result<(), SpawnError> {
-    let known = own_child(pid).or_else(|error| match i32::try_from(pid).map(nix::unistd::Pid::from_raw) {
-        Ok(pid) if host.reaper.is_unclaimed(pid) => Ok(pid),
-        _ => Err(error),
-    })?;
-    if host.reaper.is_registered(known) {
-        return Err(SpawnError::NotOurs { pid });
+    match own_child(pid) {
+        Ok(child) if host.reaper.is_registered(child) => Err(SpawnError::NotOurs { pid }),
+        Ok(child) => {
+            host.reaper.register(child, process);
+            Ok(())
+        }
+        // It may have ended, and been collected, before its parent's report was read.
+        Err(error) => match i32::try_from(pid)
+            .ok()
+            .and_then(|raw| host.reaper.take_unclaimed(Pid::from_raw(raw)))
+        {
+            Some(how) => {
+                process.set_exit(how);
+                Ok(())
+            }
+            None => Err(error),
+        },
     }
-    host.reaper.register(known, process);
-    Ok(())
 }

@@ -141,6 +141,11 @@ pub struct Due {
 }
 
 impl Due {
+    /// Waits as long as the caller does.
+    pub async fn answer(self) -> Answer {
+        self.answer.await.unwrap_or(Err(VmmError::Ended(Ending::Closed)))
+    }
+
     pub async fn within(self, within: Duration) -> Answer {
         let command = self.command;
         match tokio::time::timeout(within, self.answer).await {

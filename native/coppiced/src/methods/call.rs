@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use coppice_wire::Value;
 use coppice_wire::agent::AgentFailure;
+use coppice_wire::{FrameError, Value};
 use serde::Deserialize;
 
 use crate::errors::{FaultDomain, MethodError, Spec, Typed, is_code, shorten};
@@ -119,6 +119,7 @@ fn call_failed(sandbox: &Sandbox, error: CallError) -> MethodError {
         CallError::Cut(Cut::Deaf) => SandboxError::Deaf { id }.into(),
         CallError::Cut(Cut::Lost(ending)) => SandboxError::ended(id, &ending).into(),
         CallError::Refused(failure) => AgentError(failure).into(),
+        CallError::Encode(FrameError::TooLarge { length }) => ValueError::TooLarge { length }.into(),
         CallError::Encode(error) => ValueError::Encode(error.to_string()).into(),
     }
 }

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::checkpoints::{Checkpoint, CheckpointError};
 use crate::ids::is_id;
 use crate::machine::process::VmmProcess;
-use crate::memory::{MemoryError, process_usage};
+use crate::memory::{MemoryError, unreadable};
 use crate::methods::{Answer, Context, Outcome};
+use crate::usage::process_usage;
 use crate::values::{self, ValueError};
 
 const MAX_KEY_BYTES: usize = 1_024;
@@ -157,8 +158,8 @@ pub fn lookup(context: &Context, params: Value) -> Outcome {
     Answer::new(&found(context.host.checkpoints.lookup(&key).as_ref()))
 }
 
-/// What one VMM process adds to the host, see `memory::process_usage`.
-pub fn memory_usage(context: &Context, params: Value) -> Outcome {
+/// What one VMM process adds to the host, see `usage::process_usage`.
+pub async fn memory_usage(context: &Context, params: Value) -> Outcome {
     let Usage { sandbox, checkpoint } = values::params(params)?;
     let session = &context.session.id;
     let process = match (sandbox, checkpoint) {
@@ -179,15 +180,16 @@ pub fn memory_usage(context: &Context, params: Value) -> Outcome {
             .into());
         }
     };
-    Answer::new(&process_usage(pid_of(&process)?)?)
+    let pid = pid_of(&process)?;
+    let counted = tokio::task::spawn_blocking(move || process_usage(pid)).await;
+    Answer::new(&counted.map_err(|error| unreadable("memory", error.to_string()))??)
 }
 
 fn pid_of(process: &VmmProcess) -> Result<i32, MemoryError> {
-    let missing = || MemoryError::Unreadable {
-        path: "the process".to_owned(),
-        reason: "it has ended".to_owned(),
-    };
-    process.pid().map(|pid| pid.as_raw()).ok_or_else(missing)
+    let pid = process
+        .pid()
+        .ok_or_else(|| unreadable("the process", "it has ended".to_owned()))?;
+    Ok(pid.as_raw())
 }
 
 fn check_key(key: &str) -> Result<(), ValueError> {

@@ -152,6 +152,6 @@ pub async fn run(method: Method, context: &Context, params: Value) -> Outcome {
         Method::CheckpointList => checkpoint::list(context, params),
         Method::CheckpointShare => checkpoint::share(context, params),
         Method::CheckpointLookup => checkpoint::lookup(context, params),
-        Method::MemoryUsage => checkpoint::memory_usage(context, params),
+        Method::MemoryUsage => checkpoint::memory_usage(context, params).await,
     }
 }

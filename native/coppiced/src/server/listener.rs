@@ -6,8 +6,9 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use nix::sys::socket::{setsockopt, sockopt};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::defaults::MAX_UNAUTHENTICATED;
@@ -18,6 +19,14 @@ use crate::server::unix_socket::UnixSocket;
 
 /// Out of descriptors: waiting lets others give some back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A silent TCP peer is asked after this long, then at this interval, and is dead after so many questions: 25 s in all.
+const KEEP_ALIVE_IDLE_S: u32 = 10;
+const KEEP_ALIVE_INTERVAL_S: u32 = 5;
+const KEEP_ALIVE_PROBES: u32 = 3;
+
+/// As long may what was sent stay without an acknowledgement.
+const UNACKNOWLEDGED_MS: u32 = 25_000;
 
 /// Accepts for ever. Whoever may connect to the socket needs no token.
 pub async fn accept_unix(host: Rc<Host>, socket: Rc<UnixSocket>, lobby: Rc<Lobby>) {
@@ -30,6 +39,7 @@ pub async fn accept_tcp(host: Rc<Host>, listener: TcpListener, token: Rc<Token>,
     let accept = || async {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
+        notice_dead_peers(&stream)?;
         Ok(stream)
     };
     accept_all(host, accept, Some(token), lobby).await;
@@ -66,6 +76,15 @@ where
             }
         }
     }
+}
+
+/// A client whose machine is gone says no goodbye: its connection must end by itself, and its sandboxes with it.
+fn notice_dead_peers(stream: &TcpStream) -> io::Result<()> {
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &KEEP_ALIVE_IDLE_S)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &KEEP_ALIVE_INTERVAL_S)?;
+    setsockopt(stream, sockopt::TcpKeepCount, &KEEP_ALIVE_PROBES)?;
+    Ok(setsockopt(stream, sockopt::TcpUserTimeout, &UNACKNOWLEDGED_MS)?)
 }
 
 /// Counts connections: all that are open, and those that have not said hello.
