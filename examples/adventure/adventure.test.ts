@@ -3,6 +3,7 @@ import { expect, test } from "vitest";
 import { adventure, startSecond } from "./adventure.js";
 import { cellOf } from "./cell.js";
 import { firstObservation } from "./observation.js";
+import { holdCommand } from "./still-clock.js";
 import { stubGame } from "./stub-game.js";
 
 const WELCOME = { text: "\r\nWelcome to Adventure!!  Would you like instructions?\r\n" };
@@ -19,30 +20,29 @@ test("startSecond, seeds of any size and sign, a second before 2038", () => {
 
 test("warmUp, game started within its second, declines instructions and writes the first words down", async () => {
   const second = String(startSecond(7));
-  const stub = stubGame([WELCOME, { text: `no\r\n\r\n${ROAD}\r\n` }], [second]);
+  const stub = stubGame([WELCOME, { text: `no\r\n\r\n${ROAD}\r\n` }]);
   await adventure.warmUp?.({ ...stub.context, seed: 7 });
   expect(stub.typed).toEqual(["", "no\n"]);
-  expect(stub.commands[0]).toBe(`date -u -s @${second}`);
+  expect(stub.commands[0]).toBe(holdCommand(Number(second)).join(" "));
   await expect(adventure.reset({ ...stub.context, seed: 7 })).resolves.toMatchObject({ room: "End of road", turn: 0 });
 });
 
-test("warmUp, the second ticked while the game started, starts again", async () => {
-  const second = startSecond(7);
-  const stub = stubGame([WELCOME, WELCOME, { text: ROAD }], [String(second + 1), String(second)]);
+test("warmUp, the clock moved on while the game started, starts again", async () => {
+  const stub = stubGame([WELCOME, WELCOME, { text: ROAD }], ["yes", "no"]);
   await adventure.warmUp?.({ ...stub.context, seed: 7 });
-  expect(stub.commands.filter((command) => command.includes("-s"))).toHaveLength(2);
+  expect(stub.commands.filter((command) => command.includes("hold-clock"))).toHaveLength(2);
 });
 
-test("warmUp, the second ticks every time, GAME_SETUP_FAILED", async () => {
+test("warmUp, the clock moves on every time, GAME_SETUP_FAILED", async () => {
   const stub = stubGame(
     Array.from({ length: 20 }, () => WELCOME),
-    ["0"],
+    ["yes"],
   );
   await expect(adventure.warmUp?.({ ...stub.context, seed: 7 })).rejects.toMatchObject({ code: "GAME_SETUP_FAILED" });
 });
 
 test("warmUp, another program, GAME_SETUP_FAILED that quotes it", async () => {
-  const stub = stubGame([{ text: "bash: adventure: not found", reason: "exit" }], ["0"]);
+  const stub = stubGame([{ text: "bash: adventure: not found", reason: "exit" }]);
   await expect(adventure.warmUp?.({ ...stub.context, seed: 7 })).rejects.toThrow(/not found/);
 });
 

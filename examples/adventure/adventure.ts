@@ -9,6 +9,7 @@ import { cellOf } from "./cell.js";
 import { gameError } from "./errors.js";
 import { type AdventureObservation, firstObservation, observe } from "./observation.js";
 import { DARKNESS } from "./rooms.js";
+import { holdCommand, RELEASE_COMMAND } from "./still-clock.js";
 import { asksYesOrNo, normalise } from "./text.js";
 
 type Context = Parameters<ReturnType<typeof defineEnvironment<AdventureObservation>>["step"]>[0];
@@ -69,7 +70,7 @@ async function run(context: Context, argv: readonly string[]): Promise<string> {
 async function startIn(second: number, context: Context): Promise<Terminal> {
   const { sandbox, signal } = context;
   for (let start = 1; start <= MAX_STARTS; start += 1) {
-    await run(context, ["date", "-u", "-s", `@${second}`]);
+    await run(context, holdCommand(second));
     const terminal = await sandbox.openPty([PROGRAM], { name: TERMINAL, columns: 80, rows: 24, signal });
     const welcome = await say(terminal, [], signal);
     if (welcome.over || !welcome.text.startsWith("Welcome to Adventure")) {
@@ -79,7 +80,7 @@ async function startIn(second: number, context: Context): Promise<Terminal> {
         "Check that the image's bsdgames package has the program adventure.",
       );
     }
-    if ((await run(context, ["date", "-u", "+%s"])) === String(second)) return terminal;
+    if ((await run(context, RELEASE_COMMAND)) === "no") return terminal;
     await terminal.close({ signal });
   }
   throw gameError(

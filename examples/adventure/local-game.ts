@@ -9,6 +9,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 import type { adventure } from "./adventure.js";
+import { holdCommand } from "./still-clock.js";
 
 type Context = Parameters<typeof adventure.step>[0];
 
@@ -161,9 +162,9 @@ export class LocalMachine {
   }
 
   #exec(argv: readonly string[]): Awaited<ReturnType<Context["sandbox"]["exec"]>> {
-    const time = argv.find((word) => word.startsWith("@"))?.slice(1);
-    if (time !== undefined) this.#second = time;
-    const stdout = time === undefined ? `${this.#second}\n` : "";
+    const held = argv.join() === holdCommand(Number(argv.at(-1))).join();
+    if (held) this.#second = argv.at(-1) ?? "";
+    const stdout = held ? "" : "no\n";
     const bytes = new TextEncoder().encode(stdout);
     const done = { stdout, stderr: "", stdoutBytes: bytes, stderrBytes: new Uint8Array() };
     return { ...done, exitCode: 0, signal: null, timedOut: false, truncated: false };

@@ -1,6 +1,7 @@
 /** A sandbox whose game says what a test tells it to. */
 
 import type { adventure } from "./adventure.js";
+import { RELEASE_COMMAND } from "./still-clock.js";
 
 type Context = Parameters<typeof adventure.step>[0];
 
@@ -16,10 +17,10 @@ export interface Stub {
   readonly files: Map<string, string>;
 }
 
-/** `clock` gives what `date +%s` prints, one entry a call; the last one is repeated. */
-export function stubGame(answers: readonly StubAnswer[], clock: readonly string[] = []): Stub {
+/** `moved`: whether the clock moved while the game started, one entry a start; the last one is repeated. */
+export function stubGame(answers: readonly StubAnswer[], moved: readonly ("yes" | "no")[] = ["no"]): Stub {
   const left = [...answers];
-  const times = [...clock];
+  const starts = [...moved];
   const stub = { typed: [] as string[], commands: [] as string[], files: new Map<string, string>() };
   const send = (data: string) => ({
     untilInput: async () => {
@@ -34,8 +35,8 @@ export function stubGame(answers: readonly StubAnswer[], clock: readonly string[
     openPty: async () => terminal,
     exec: async (argv: readonly string[]) => {
       stub.commands.push(argv.join(" "));
-      if (!argv.includes("+%s")) return { stdout: "", stderr: "", exitCode: 0 };
-      return { stdout: `${times.length > 1 ? times.shift() : times[0]}\n`, stderr: "", exitCode: 0 };
+      if (argv !== RELEASE_COMMAND) return { stdout: "", stderr: "", exitCode: 0 };
+      return { stdout: `${starts.length > 1 ? starts.shift() : starts[0]}\n`, stderr: "", exitCode: 0 };
     },
     files: {
       mkdir: async () => undefined,
