@@ -21,6 +21,9 @@ use crate::procfs;
 use crate::ptys::Ptys;
 use crate::sys::{self, READABLE, WRITABLE};
 
+/// Pieces of one large request that are read before anything else has its turn.
+const READS_A_TURN: u32 = 64;
+
 /// How long the agent leaves a port alone that has nobody at the other end.
 const PORT_RETRY_NS: u64 = 20_000_000;
 
@@ -219,15 +222,24 @@ impl Agent {
         if events & !WRITABLE == 0 {
             return Ok(());
         }
-        match self.port.receive(&mut self.context.scratch)? {
-            Received::Nothing => {}
-            Received::Something => {
-                while let Some(payload) = self.port.next_payload()? {
-                    self.on_payload(&payload);
-                }
+        let mut reads = 0;
+        loop {
+            match self.port.receive(&mut self.context.scratch)? {
+                Received::Something { more: true } if reads < READS_A_TURN => reads += 1,
+                Received::Something { .. } | Received::Nothing => break,
+                Received::Disconnected => return self.on_disconnected(),
             }
-            Received::Disconnected if self.port.kind == PortKind::Socket => self.ended = Some(Ended::Disconnected),
-            Received::Disconnected => {
+        }
+        while let Some(payload) = self.port.next_payload()? {
+            self.on_payload(&payload);
+        }
+        Ok(())
+    }
+
+    fn on_disconnected(&mut self) -> Result<(), AgentError> {
+        match self.port.kind {
+            PortKind::Socket => self.ended = Some(Ended::Disconnected),
+            PortKind::Virtio => {
                 self.context.poller.remove(self.port.fd()).map_err(AgentError::Wait)?;
                 self.port_events = 0;
                 self.context

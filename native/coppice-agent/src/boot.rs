@@ -17,7 +17,7 @@ use crate::failure::describe;
 use crate::sys;
 
 /// How long a device may take to appear after its driver is loaded.
-const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(30);
 
 const DEVICE_PAUSE: Duration = Duration::from_millis(2);
 
@@ -79,8 +79,12 @@ pub fn start() -> Result<OwnedFd> {
 
 /// Ends the machine. Returns only where that is refused.
 pub fn power_off() {
-    // SAFETY: takes no arguments.
-    unsafe { libc::sync() };
+    // SAFETY: neither call takes a pointer.
+    unsafe {
+        // The last words on the console, which the serial line sends at its own pace.
+        libc::tcdrain(libc::STDERR_FILENO);
+        libc::sync();
+    }
     let _ = reboot(RebootMode::RB_POWER_OFF);
 }
 

@@ -181,8 +181,13 @@ impl Execs {
             ended_ns: 0,
         });
         self.by_pid.insert(pid, slot);
-        self.watch(context, slot, timeout_ms)?;
-        Ok(())
+        let watched = self.watch(context, slot, timeout_ms);
+        if let (Err(_), Some(exec)) = (watched, self.running.get_mut(slot)) {
+            // It is answered now, so not again when it has ended.
+            exec.key = None;
+            sys::kill_group(pid);
+        }
+        Ok(watched?)
     }
 
     fn watch(&mut self, context: &mut Context, slot: Slot, timeout_ms: Option<u64>) -> Result<(), Errno> {

@@ -27,12 +27,17 @@ pub enum PortKind {
 /// What a look at the port brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
-    /// Whole frames may be there, and more to read.
-    Something,
+    /// Whole frames may be there. `more`: probably there is more to read at once.
+    Something {
+        more: bool,
+    },
     Nothing,
     /// Nobody is at the other end.
     Disconnected,
 }
+
+/// The virtio-console driver hands out at most one of its buffers, a page, with one read.
+const DRIVER_PIECE_BYTES: usize = 4096;
 
 pub struct Port {
     fd: OwnedFd,
@@ -60,7 +65,9 @@ impl Port {
             Ok(0) => Ok(Received::Disconnected),
             Ok(count) => {
                 self.frames.push(&scratch[..count]);
-                Ok(Received::Something)
+                Ok(Received::Something {
+                    more: count >= DRIVER_PIECE_BYTES,
+                })
             }
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(Received::Nothing),
             Err(Errno::ECONNRESET) => Ok(Received::Disconnected),
