@@ -149,10 +149,14 @@ function ends(passage: MapPassage, { places }: Picture): { a: Place; b: Place } 
 }
 
 /** Magic leaps over everything: a bow, so that it is told apart from what it crosses. */
+function bowOf(a: Place, b: Place): { x: number; y: number } {
+  return { x: (a.x + b.x) / 2 + (b.y - a.y) * 0.18, y: (a.y + b.y) / 2 - (b.x - a.x) * 0.18 };
+}
+
 function pathOf(passage: MapPassage, picture: Picture): string {
   const { a, b } = ends(passage, picture);
   if (!passage.magic) return `M ${a.x} ${a.y} L ${b.x} ${b.y}`;
-  const bow = { x: (a.x + b.x) / 2 + (b.y - a.y) * 0.18, y: (a.y + b.y) / 2 - (b.x - a.x) * 0.18 };
+  const bow = bowOf(a, b);
   return `M ${a.x} ${a.y} Q ${round(bow.x)} ${round(bow.y)} ${b.x} ${b.y}`;
 }
 
@@ -192,23 +196,40 @@ function atEdge(room: Place, towards: { x: number; y: number }, gap: number): { 
 
 function words(passage: MapPassage, picture: Picture): string {
   const { a, b } = ends(passage, picture);
-  const colour = passage.magic ? INK.magic : INK.text;
-  return word(passage.there, a, b, colour) + word(passage.back, b, a, colour);
+  if (!passage.magic) return word(passage.there, a, b) + word(passage.back, b, a);
+  // On the bow and clear of the box, where the other words are.
+  const bow = bowOf(a, b);
+  const near = (from: Place): { x: number; y: number } => {
+    const share = 70 / Math.max(70, Math.hypot(bow.x - from.x, bow.y - from.y));
+    return { x: from.x + (bow.x - from.x) * share, y: from.y + (bow.y - from.y) * share + 4 };
+  };
+  return [passage.there.length > 0 ? a : undefined, passage.back.length > 0 ? b : undefined]
+    .flatMap((from) =>
+      from === undefined
+        ? []
+        : [label(shortened([...new Set([...passage.there, ...passage.back])]), near(from), INK.magic)],
+    )
+    .join("");
 }
 
 /** At the end where it is said: beside a steep passage, and above or below a level one, where two have to share. */
-function word(list: readonly string[], from: Place, to: Place, colour: string): string {
+function word(list: readonly string[], from: Place, to: Place): string {
   if (list.length === 0) return "";
   const text = shortened(list);
   const isLevel = Math.abs(to.y - from.y) < BOX.height;
   const towards = Math.sign(to.x - from.x);
   const edge = atEdge(from, to, isLevel ? 5 : 11);
-  const x = isLevel ? edge.x : edge.x + Math.sign(Math.round(to.x - from.x)) * text.length * 1.5;
-  const y = isLevel ? edge.y - towards * 8 + 4 : edge.y + 4;
-  const anchor = isLevel ? (towards > 0 ? "start" : "end") : "middle";
+  if (!isLevel) {
+    const shift = Math.sign(Math.round(to.x - from.x)) * text.length * 1.5;
+    return label(text, { x: edge.x + shift, y: edge.y + 4 }, INK.text);
+  }
+  return label(text, { x: edge.x, y: edge.y - towards * 8 + 4 }, INK.text, towards > 0 ? "start" : "end");
+}
+
+function label(text: string, at: { x: number; y: number }, colour: string, anchor = "middle"): string {
   const style = `font-size="11" font-weight="bold" text-anchor="${anchor}" fill="${colour}"`;
   const halo = `stroke="#fffdfa" stroke-width="3" stroke-linejoin="round" paint-order="stroke"`;
-  return `<text x="${round(x)}" y="${round(y)}" ${style} ${halo}>${escaped(text)}</text>`;
+  return `<text x="${round(at.x)}" y="${round(at.y)}" ${style} ${halo}>${escaped(text)}</text>`;
 }
 
 /** Directions first, because they are short; what does not fit is dotted. */
@@ -282,15 +303,15 @@ function legend(picture: Picture): string {
   const stops = GRADIENT.map((colour, index) => {
     return `<stop offset="${round(index / (GRADIENT.length - 1))}" stop-color="${colour}"/>`;
   });
-  const label = (x: number, text: string, anchor = "start"): string =>
+  const note = (x: number, text: string, anchor = "start"): string =>
     `<text x="${x}" y="${y + 32}" font-size="12" text-anchor="${anchor}" fill="${INK.faint}">${text}</text>`;
   const parts = [
     `<line y1="${top}" x2="${width}" y2="${top}" stroke="#d9d4dc"/>`,
     `<defs><linearGradient id="found">${stops.join("")}</linearGradient></defs>`,
     `<text x="${bar.x}" y="${y - 12}" font-size="12" fill="${INK.text}">Room found at step</text>`,
     `<rect x="${bar.x}" y="${y}" width="${bar.width}" height="16" rx="4" fill="url(#found)" stroke="#5f5966"/>`,
-    label(bar.x, "0"),
-    label(bar.x + bar.width, lastFound.toLocaleString("en-US"), "end"),
+    note(bar.x, "0"),
+    note(bar.x + bar.width, lastFound.toLocaleString("en-US"), "end"),
     ...legendLines(picture, y + 8),
   ];
   return parts.join("\n");

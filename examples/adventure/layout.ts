@@ -34,16 +34,16 @@ const DIRECTIONS: Readonly<Record<string, { readonly x: number; readonly y: numb
 const COLUMN_LENGTH = 1.8;
 const COST = {
   /** A passage that runs against its word, at most twice this. */
-  direction: 2.5,
+  direction: 2.2,
   /** A passage under a room that it does not lead to. */
   covered: 7,
   crossing: 2.2,
   /** Times the square of the distance from the middle: a picture should be about as high as wide. */
-  outlying: 0.1,
+  outlying: 0.07,
 } as const;
 const MAX_ROUNDS = 10;
 /** Proposals of the annealing for each room, and how much worse the first and the last ones may make things. */
-const ANNEALING = { proposals: 300, hot: 5, cold: 0.15 } as const;
+const ANNEALING = { proposals: 500, hot: 8, cold: 0.1 } as const;
 /** How far from where it is, and from the middle of its neighbours, a better place for a room is looked for. */
 const REACH = 2;
 

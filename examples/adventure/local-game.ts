@@ -14,6 +14,8 @@ import { holdCommand } from "./still-clock.js";
 type Context = Parameters<typeof adventure.step>[0];
 
 const PROGRAM = "/usr/games/adventure";
+/** Any C compiler will do; linking Rust needs one anyway. */
+const COMPILER = "cc";
 
 /** The read system call, by machine. */
 const READ: Readonly<Record<string, string>> = { x64: "0", arm64: "63" };
@@ -37,7 +39,7 @@ export function missingForLocalGame(): string | undefined {
   if (!existsSync(PROGRAM)) return `${PROGRAM} is missing: apt-get install bsdgames`;
   if (READ[process.arch] === undefined) return `no system call table for ${process.arch}`;
   try {
-    execFileSync("cc", ["--version"], { stdio: "ignore" });
+    execFileSync(COMPILER, ["--version"], { stdio: "ignore" });
   } catch {
     return "cc is missing: apt-get install gcc";
   }
@@ -52,7 +54,7 @@ function shimPath(): string {
   process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
   writeFileSync(join(folder, "shim.c"), SHIM);
   shim = join(folder, "shim.so");
-  execFileSync("cc", ["-shared", "-fPIC", "-o", shim, join(folder, "shim.c")]);
+  execFileSync(COMPILER, ["-shared", "-fPIC", "-o", shim, join(folder, "shim.c")]);
   return shim;
 }
 
