@@ -8,6 +8,8 @@ export const DEFAULTS = Object.freeze({
   inFlight: 4,
   /** Attempts of one trial before the run fails: one lost sandbox is bad luck, three are a broken host. */
   attempts: 3,
+  /** Pauses before a fork is tried again within its trial: a busy host is at ease again in a moment. */
+  forkRetryMs: Object.freeze([50, 500]),
   /** One reset, step or score, where the environment says nothing. */
   stepTimeoutMs: 10_000,
   /** What a trial may take beside its steps: forks, parks and waiting for a loaded host. */

@@ -257,11 +257,24 @@ class Rollout {
   async #fork(checkpoint: Checkpoint): Promise<Sandbox> {
     if (this.#tools.abort.aborted) throw aborted();
     // Not cut short by an abort: a fork that nobody waited for would be one that nobody closes.
-    const sandbox = await this.#watch.time("fork", () => onHost(() => checkpoint.fork()));
+    const sandbox = await onHost(() => this.#patiently(() => this.#watch.time("fork", () => checkpoint.fork())));
     this.#live.add(sandbox);
     this.#tools.counters.add("forks");
     this.#tools.counters.add("live");
     return sandbox;
+  }
+
+  /** A host with too much to do may fail to hand a child out; the trial is worth a few more tries. */
+  async #patiently<T>(work: () => Promise<T>): Promise<T> {
+    for (const pauseMs of DEFAULTS.forkRetryMs) {
+      try {
+        return await work();
+      } catch (error) {
+        if (!(error instanceof CoppiceError) || !error.retryable || this.#tools.abort.aborted) throw error;
+        await new Promise((resolve) => setTimeout(resolve, pauseMs));
+      }
+    }
+    return await work();
   }
 
   async #park(sandbox: Sandbox): Promise<Checkpoint> {
