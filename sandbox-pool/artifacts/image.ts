@@ -35,7 +35,7 @@ const IMAGE_FILE = "image.erofs";
 
 /**
  * Builds the image, or finds it in the cache. Throws `IMAGE_SPEC_INVALID`, `IMAGE_PACKAGE_NOT_FOUND`,
- * `IMAGE_SUITE_NOT_FOUND`, `IMAGE_BUILD_FAILED`, `TOOL_MISSING`, `NETWORK_UNAVAILABLE`, `ARCHIVE_UNVERIFIED`, `DISK_FULL`.
+ * `IMAGE_BUILD_FAILED`, `ROOT_REQUIRED`, `TOOL_MISSING`, `NETWORK_UNAVAILABLE`, `ARCHIVE_UNVERIFIED`, `DISK_FULL`.
  */
 export async function buildImageFile(spec: ImageSpec, options: BuildImageOptions = {}): Promise<ImageFile> {
   const resolved = resolveImageSpec(spec);
@@ -157,6 +157,13 @@ function buildFailure(spec: ResolvedImageSpec, result: RunResult, sources: reado
   const missing = missingPackage(result.output);
   if (missing !== undefined) {
     return packageNotFound(missing, spec.suite);
+  }
+  if (/does not have a Release file/.test(result.output) && !/Could not (resolve|connect)/.test(result.output)) {
+    return new CoppiceError(`\`image.debian.suite\`: the archive has no release "${spec.suite}"`, {
+      code: "IMAGE_SPEC_INVALID",
+      faultDomain: "user",
+      remedy: "Name a release that the mirror has, such as bookworm.",
+    });
   }
   const failure = archiveFailure(result, sources);
   if (failure.code !== "TOOL_FAILED") {
