@@ -77,7 +77,7 @@ describe("exec", () => {
 
   it("above its time is killed with its whole group (B44)", async () => {
     await using sandbox = await template.fork();
-    const result = await sandbox.exec(["/bin/sh", "-c", "echo begun; sleep 321 & sleep 321"], { timeoutMs: 1_000 });
+    const result = await sandbox.exec(["/bin/sh", "-c", "echo begun; sleep 321 & sleep 321"], { timeoutMs: 5_000 });
     expect(result).toMatchObject({ stdout: "begun\n", timedOut: true });
     expect(await shell(sandbox, "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep 321 *$' || true")).toBe(
       "0\n",
@@ -168,8 +168,11 @@ describe("fork", () => {
       await sandbox.ping();
     }
     const { hits } = host.pool.stats();
-    host.pool.forecast(root.id, 3);
-    await vi.waitFor(() => expect(host.pool.stats().ready).toBeGreaterThanOrEqual(3), 20_000);
+    await vi.waitFor(() => {
+      // Said again and again: a forecast fades, and a busy machine may need longer than that.
+      host.pool.forecast(root.id, 3);
+      expect(host.pool.stats().ready).toBeGreaterThanOrEqual(3);
+    }, 60_000);
     const hostnames = new Set<string>();
     for (let index = 0; index < 3; index += 1) {
       await using sandbox = await root.fork();
@@ -211,7 +214,7 @@ describe("a sandbox", () => {
         expect(await shell(sandbox, "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep 322 *$' || true")).toBe(
           "0\n",
         ),
-      5_000,
+      30_000,
     );
   });
 
@@ -237,6 +240,6 @@ describe("a session", () => {
     const [first] = sandboxesOf(await root.fork(2));
     await first?.park();
     await session.close();
-    await vi.waitFor(async () => expect(await counts()).toEqual(before), 10_000);
+    await vi.waitFor(async () => expect(await counts()).toEqual(before), 30_000);
   });
 });
