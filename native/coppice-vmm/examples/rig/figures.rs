@@ -57,11 +57,46 @@ pub fn print(rig: &mut Rig, rounds: usize) -> Outcome<()> {
     };
     table.add_stages("boot", &stages);
     vmm.close()?;
+    rig.template()?;
+    mark("cold-fork-reply-close", rounds, || {
+        (0..rounds).try_for_each(|_| {
+            let mut child = rig.child()?;
+            child.number("count")?;
+            child.close()
+        })
+    })?;
+    mark("fork-close", rounds, || {
+        (0..rounds).try_for_each(|_| rig.child()?.close())
+    })?;
     cold_forks(rig, rounds, &mut table)?;
     run_ahead(rig, rounds, &mut table)?;
-    parks(rig, rounds, &mut table)?;
+    mark("park", rounds, || parks(rig, rounds, &mut table))?;
+    exits(rig)?;
+    let mut child = rig.child()?;
+    child.number("count")?;
+    mark("round-trip", rounds * 20, || {
+        (0..rounds * 20).try_for_each(|_| child.number("count").map(drop))
+    })?;
+    mark("idle-second", 5, || {
+        std::thread::sleep(Duration::from_secs(5));
+        Ok(())
+    })?;
+    child.close()?;
+    mark("idle-host-second", 5, || {
+        std::thread::sleep(Duration::from_secs(5));
+        Ok(())
+    })?;
     table.print();
     memory(rig)
+}
+
+/// Says when a repeated operation begins and ends, for an observer who counts the emulator's processor time: a figure
+/// that other programs on the machine change less than the wall clock.
+fn mark(name: &str, times: usize, work: impl FnOnce() -> Outcome<()>) -> Outcome<()> {
+    println!("MARK begin {name} {times}");
+    work()?;
+    println!("MARK end {name} {times}");
+    Ok(())
 }
 
 /// Fork, first reply, second reply, with nothing prepared.
@@ -116,6 +151,52 @@ fn parks(rig: &mut Rig, rounds: usize, table: &mut Table) -> Outcome<()> {
         child.close()?;
     }
     Ok(())
+}
+
+/// KVM's own counters of one VM, where debugfs is mounted.
+fn counters(pid: u32) -> Outcome<BTreeMap<String, u64>> {
+    let directory = fs::read_dir("/sys/kernel/debug/kvm")?
+        .flatten()
+        .find(|entry| entry.file_name().to_string_lossy().starts_with(&format!("{pid}-")))
+        .ok_or("no counters")?;
+    let mut counters = BTreeMap::new();
+    for entry in fs::read_dir(directory.path())?.flatten() {
+        if let Ok(value) = fs::read_to_string(entry.path()).unwrap_or_default().trim().parse() {
+            counters.insert(entry.file_name().to_string_lossy().into_owned(), value);
+        }
+    }
+    Ok(counters)
+}
+
+/// What the first, the second and an average later reply cost in exits.
+fn exits(rig: &mut Rig) -> Outcome<()> {
+    const LATER: u64 = 50;
+    let mut child = rig.child()?;
+    if counters(child.pid).is_err() {
+        println!("exits: no counters, /sys/kernel/debug is not mounted");
+        return child.close();
+    }
+    let mut steps = vec![counters(child.pid)?];
+    for replies in [1, 1, LATER] {
+        for _ in 0..replies {
+            child.number("count")?;
+        }
+        steps.push(counters(child.pid)?);
+    }
+    println!("{:<34}{:>9}{:>9}{:>9}", "exits", "first", "second", "later");
+    for name in steps[0].keys() {
+        let at = |step: usize| steps[step].get(name).copied().unwrap_or(0);
+        let differences = [
+            at(1).saturating_sub(at(0)),
+            at(2).saturating_sub(at(1)),
+            at(3).saturating_sub(at(2)),
+        ];
+        if differences.iter().any(|difference| *difference > 0) {
+            let later = differences[2] as f64 / LATER as f64;
+            println!("{name:<34}{:>9}{:>9}{later:>9.1}", differences[0], differences[1]);
+        }
+    }
+    child.close()
 }
 
 fn available_kib() -> Outcome<u64> {

@@ -16,8 +16,8 @@ use nix::unistd::Pid;
 
 pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Longest wait for one event; emulated hosts boot in seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait for one event. Guests of an emulated host on a busy machine take minutes to boot.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 pub struct Vmm {
     pub socket: UnixStream,

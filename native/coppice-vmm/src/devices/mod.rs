@@ -8,6 +8,15 @@ mod ring;
 mod serial;
 mod transport;
 
+#[cfg(test)]
+mod block_tests;
+#[cfg(test)]
+mod console_tests;
+#[cfg(test)]
+mod fixture;
+#[cfg(test)]
+mod transport_tests;
+
 pub use block::Block;
 pub use console::Console;
 pub use ring::Abuse;
