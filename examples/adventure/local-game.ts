@@ -9,7 +9,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 import type { adventure } from "./adventure.js";
-import { holdCommand } from "./still-clock.js";
 
 type Context = Parameters<typeof adventure.step>[0];
 
@@ -124,9 +123,9 @@ export class LocalMachine {
 
   get sandbox(): Context["sandbox"] {
     const subset = {
-      exec: async (argv: readonly string[]) => this.#exec(argv),
-      openPty: async () => {
+      openPty: async (_argv: readonly string[], { env }: { env: Readonly<Record<string, string>> }) => {
         this.close();
+        this.#second = String(Date.parse(`${env["FAKETIME"]}Z`) / 1_000);
         this.#typed = "";
         this.#game = new LocalProcess(this.#second);
         return this.#terminal();
@@ -161,15 +160,6 @@ export class LocalMachine {
     child.#typed = this.#typed;
     await child.#game.exchange(this.#typed);
     return child;
-  }
-
-  #exec(argv: readonly string[]): Awaited<ReturnType<Context["sandbox"]["exec"]>> {
-    const held = argv.join() === holdCommand(Number(argv.at(-1))).join();
-    if (held) this.#second = argv.at(-1) ?? "";
-    const stdout = held ? "" : "no\n";
-    const bytes = new TextEncoder().encode(stdout);
-    const done = { stdout, stderr: "", stdoutBytes: bytes, stderrBytes: new Uint8Array() };
-    return { ...done, exitCode: 0, signal: null, timedOut: false, truncated: false };
   }
 
   #terminal(): ReturnType<Context["sandbox"]["pty"]> {

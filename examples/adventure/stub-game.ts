@@ -1,7 +1,6 @@
 /** A sandbox whose game says what a test tells it to. */
 
 import type { adventure } from "./adventure.js";
-import { RELEASE_COMMAND } from "./still-clock.js";
 
 type Context = Parameters<typeof adventure.step>[0];
 
@@ -13,15 +12,13 @@ export interface StubAnswer {
 export interface Stub {
   readonly context: Context;
   readonly typed: string[];
-  readonly commands: string[];
+  readonly env: Record<string, string>;
   readonly files: Map<string, string>;
 }
 
-/** `moved`: whether the clock moved while the game started, one entry a start; the last one is repeated. */
-export function stubGame(answers: readonly StubAnswer[], moved: readonly ("yes" | "no")[] = ["no"]): Stub {
+export function stubGame(answers: readonly StubAnswer[]): Stub {
   const left = [...answers];
-  const starts = [...moved];
-  const stub = { typed: [] as string[], commands: [] as string[], files: new Map<string, string>() };
+  const stub = { typed: [] as string[], env: {} as Record<string, string>, files: new Map<string, string>() };
   const send = (data: string) => ({
     untilInput: async () => {
       stub.typed.push(data);
@@ -32,11 +29,9 @@ export function stubGame(answers: readonly StubAnswer[], moved: readonly ("yes" 
   const terminal = { name: "game", send, read: () => send(""), close: async () => undefined };
   const sandbox = {
     pty: () => terminal,
-    openPty: async () => terminal,
-    exec: async (argv: readonly string[]) => {
-      stub.commands.push(argv.join(" "));
-      if (argv !== RELEASE_COMMAND) return { stdout: "", stderr: "", exitCode: 0 };
-      return { stdout: `${starts.length > 1 ? starts.shift() : starts[0]}\n`, stderr: "", exitCode: 0 };
+    openPty: async (_argv: readonly string[], options: { env: Readonly<Record<string, string>> }) => {
+      Object.assign(stub.env, options.env);
+      return terminal;
     },
     files: {
       mkdir: async () => undefined,
