@@ -1,13 +1,15 @@
 /** The environment against the real program, in a local process. */
 
-import { describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 
 import { actionsFor } from "./actions.js";
 import { adventure } from "./adventure.js";
-import { LocalMachine, missingForLocalGame } from "./local-game.js";
+import { LocalMachine, missingForLocalGame, removeShim } from "./local-game.js";
 import type { AdventureObservation } from "./observation.js";
 
 const missing = missingForLocalGame();
+
+afterAll(removeShim);
 
 test("local game, this machine, can run it", () => {
   expect(missing).toBeUndefined();

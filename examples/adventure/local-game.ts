@@ -6,7 +6,7 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, readSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 
 import type { adventure } from "./adventure.js";
 
@@ -50,11 +50,16 @@ let shim: string | undefined;
 function shimPath(): string {
   if (shim !== undefined) return shim;
   const folder = mkdtempSync(join(tmpdir(), "local-game-"));
-  process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
   writeFileSync(join(folder, "shim.c"), SHIM);
   shim = join(folder, "shim.so");
   execFileSync(COMPILER, ["-shared", "-fPIC", "-o", shim, join(folder, "shim.c")]);
   return shim;
+}
+
+/** To be called when no more games are started: a test runner may end its workers without further notice. */
+export function removeShim(): void {
+  if (shim !== undefined) rmSync(dirname(shim), { recursive: true, force: true });
+  shim = undefined;
 }
 
 /** One running game. Its output goes to a file, so that reading it needs no waiting. */
