@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 
 import type { Host } from "../../sandbox-pool/index.js";
-import { type BuiltSources, buildSources } from "../../test/engine/build-sources.js";
+import { type BuiltSources, buildSources, WALK } from "../../test/engine/build-sources.js";
 import { inlineEnvironment } from "../../test/engine/inline-executor.js";
 import { walkProgram } from "../../test/engine/walk-program.js";
 import { type FakeDaemon, startFakeDaemon } from "../../test/fakes/fake-daemon.js";
@@ -9,7 +9,6 @@ import { goExplore } from "../scheduler/searches.js";
 import type { RunOptions } from "./options.js";
 import { type RunResult, runWith } from "./run.js";
 
-const WALK = "test/engine/walk-environment.ts";
 const NOT_THERE = "test/engine/walk-program.ts";
 
 let built: BuiltSources;

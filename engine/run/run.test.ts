@@ -6,7 +6,7 @@ import Database from "better-sqlite3";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 
 import type { Host } from "../../sandbox-pool/index.js";
-import { type BuiltSources, buildSources } from "../../test/engine/build-sources.js";
+import { type BuiltSources, buildSources, WALK } from "../../test/engine/build-sources.js";
 import { inlineEnvironment } from "../../test/engine/inline-executor.js";
 import { type Walk, walkOn, walkProgram } from "../../test/engine/walk-program.js";
 import { type FakeDaemon, startFakeDaemon } from "../../test/fakes/fake-daemon.js";
@@ -14,8 +14,6 @@ import { goExplore, randomRollouts } from "../scheduler/searches.js";
 import type { RunOptions } from "./options.js";
 import type { Progress, VisitReport } from "./progress.js";
 import { type RunResult, runWith } from "./run.js";
-
-const WALK = "test/engine/walk-environment.ts";
 
 let built: BuiltSources;
 

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 
 import type { Host } from "../../sandbox-pool/index.js";
-import { type BuiltSources, buildSources } from "../../test/engine/build-sources.js";
+import { type BuiltSources, buildSources, WALK } from "../../test/engine/build-sources.js";
 import { walkProgram } from "../../test/engine/walk-program.js";
 import { type FakeDaemon, startFakeDaemon } from "../../test/fakes/fake-daemon.js";
 import type { RunOptions } from "../run/options.js";
@@ -9,7 +9,6 @@ import { type RunEnvironment, type RunResult, runWith } from "../run/run.js";
 import { goExplore } from "../scheduler/searches.js";
 import { createThreads } from "./threads.js";
 
-const WALK = "test/engine/walk-environment.ts";
 const WORKER = "engine/workers/worker.ts";
 
 const outside: RunEnvironment = {

@@ -1,12 +1,15 @@
 /** JavaScript of the sources, for tests with worker threads and child processes: those do not go through the test runner. */
 
 import { mkdir, mkdtemp, rm } from "node:fs/promises";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 
 import { build } from "vite";
 
 const root = fileURLToPath(new URL("../..", import.meta.url)).replace(/\/$/, "");
+
+/** The environment of these tests, as an entry of `buildSources`. */
+export const WALK = relative(root, fileURLToPath(new URL("./walk-environment.ts", import.meta.url)));
 
 export interface BuiltSources extends AsyncDisposable {
   /** URL of what was made of a source file, such as `engine/cli/main.ts`. */
