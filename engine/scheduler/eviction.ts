@@ -16,7 +16,7 @@ export interface EvictionParts {
 
 export class Eviction {
   readonly #parts: EvictionParts;
-  #lookedAt = 0;
+  #lookedAt = Number.NEGATIVE_INFINITY;
   #looking = false;
 
   constructor(parts: EvictionParts) {
