@@ -223,6 +223,7 @@ fn enter_root() -> Result<()> {
 }
 
 fn late_mounts() -> Result<()> {
+    // With the writable layer they can not fill the whole memory.
     const QUIET: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
     mount_new(
         "devpts",
@@ -230,8 +231,8 @@ fn late_mounts() -> Result<()> {
         MsFlags::MS_NOSUID.union(MsFlags::MS_NOEXEC),
         Some("gid=5,mode=620,ptmxmode=666"),
     )?;
-    mount_new("tmpfs", "/dev/shm", QUIET, Some("mode=1777"))?;
-    mount_new("tmpfs", "/run", QUIET, Some("mode=0755"))?;
+    mount_new("tmpfs", "/dev/shm", QUIET, Some("mode=1777,size=25%"))?;
+    mount_new("tmpfs", "/run", QUIET, Some("mode=0755,size=10%"))?;
     fs::create_dir_all("/run/lock").at("mkdir /run/lock")?;
     if !Path::new("/tmp").exists() {
         fs::create_dir("/tmp").at("mkdir /tmp")?;

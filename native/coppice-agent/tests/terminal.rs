@@ -243,17 +243,19 @@ fn orphan_in_the_foreground_that_works_is_waited_for() {
 
 #[test]
 fn interrupt_ends_the_foreground_command_and_the_shell_waits_again() {
+    // The word comes from the command itself: until then the shell may still be making it.
+    const COMMAND: &str = "sh -c 'echo go; exec sleep 300'\n";
     let mut agent = Agent::start();
     open(
         &mut agent,
         argv(&["bash", "--norc", "--noprofile", "--noediting", "-i"]),
     );
     agent.read_until_input("t");
-    let started = send(&mut agent, "t", "echo go; sleep 300\n", until_pattern("go\r\n"), 5_000);
+    let started = send(&mut agent, "t", COMMAND, until_pattern("go\r\n"), 5_000);
     assert_eq!(started.text("reason"), "pattern");
     let answer = agent.type_line("t", "\x03");
     assert_eq!(answer.text("reason"), "input");
-    send(&mut agent, "t", "echo go; sleep 300\n", until_pattern("go\r\n"), 5_000);
+    send(&mut agent, "t", COMMAND, until_pattern("go\r\n"), 5_000);
     let signalled = agent.call("pty.signal", map([("name", "t".into()), ("signal", "SIGINT".into())]));
     assert!(signalled.ok.is_some());
     assert_eq!(agent.read_until_input("t").text("reason"), "input");
