@@ -76,9 +76,18 @@ pub enum DaemonFrame {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         stages: Stages,
     },
-    Error { id: u64, error: Failure },
-    Chunk { id: u64, chunk: Chunk },
-    Event { event: String, params: Value },
+    Error {
+        id: u64,
+        error: Failure,
+    },
+    Chunk {
+        id: u64,
+        chunk: Chunk,
+    },
+    Event {
+        event: String,
+        params: Value,
+    },
 }
 
 /// A typed error. Codes, their fault domains and remedies are listed in `docs/errors.md`.

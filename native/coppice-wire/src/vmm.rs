@@ -54,7 +54,10 @@ pub enum Command {
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Event {
     /// The vCPUs run. `pid` as the VMM sees itself.
-    Started { pid: u32, stages: Stages },
+    Started {
+        pid: u32,
+        stages: Stages,
+    },
     /// One agent payload (no length prefix) from the guest.
     Agent {
         #[serde(with = "serde_bytes")]
@@ -65,15 +68,33 @@ pub enum Event {
         #[serde(with = "serde_bytes")]
         data: Vec<u8>,
     },
-    Paused { stages: Stages },
-    Resumed { stages: Stages },
+    Paused {
+        stages: Stages,
+    },
+    Resumed {
+        stages: Stages,
+    },
     /// `dirty_pages`: 4 KiB guest pages that differ from the base (private pages).
-    Parked { dirty_pages: u64, stages: Stages },
-    Forked { tag: u64, pid: u32, stages: Stages },
+    Parked {
+        dirty_pages: u64,
+        stages: Stages,
+    },
+    Forked {
+        tag: u64,
+        pid: u32,
+        stages: Stages,
+    },
     /// A command failed. `poisons`: the VM may be damaged and must not be used again.
-    Failed { code: String, message: String, poisons: bool },
+    Failed {
+        code: String,
+        message: String,
+        poisons: bool,
+    },
     /// The guest ended its own VM; the process exits after this message.
-    GuestEnded { reason: GuestEnd, detail: String },
+    GuestEnded {
+        reason: GuestEnd,
+        detail: String,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

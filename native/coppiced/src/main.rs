@@ -25,7 +25,6 @@ mod stats;
 mod usage;
 mod values;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -53,10 +52,9 @@ fn main() -> ExitCode {
 /// Text on stderr; `COPPICE_LOG` filters it (default `info`).
 fn start_logging() {
     let filter = EnvFilter::try_from_env("COPPICE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let terminal = std::io::stderr().is_terminal();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(terminal)
+        .with_ansi(false)
         .init();
 }

@@ -111,7 +111,7 @@ fn queue_sizes_that_are_no_power_of_two_or_too_large_are_ignored() {
 
 #[test]
 fn rings_outside_of_memory_end_the_vm_when_the_device_starts() {
-    for rings in [HOLE - 0x1000, HOLE, HIGH + (1 << 20), 1 << 40, u64::MAX & !0xfff] {
+    for rings in [HOLE - 0x1000, HOLE, HIGH + (1 << 20), 1 << 40, u64::MAX - 0xfff] {
         let mut driver = Driver::cold(Counter::default());
         driver.negotiate();
         driver.set_up_queue(0, rings, SIZE);

@@ -32,8 +32,8 @@ enum CarrierError {
     NotInit,
     #[error(transparent)]
     Mount(#[from] MountError),
-    #[error("Address randomisation can't be switched off: {0}")]
-    Randomisation(io::Error),
+    #[error("{path} can't be set: {source}")]
+    Tune { path: &'static str, source: io::Error },
     #[error(transparent)]
     Module(#[from] ModuleError),
     #[error(transparent)]
@@ -68,12 +68,21 @@ pub fn run() -> Result<(), String> {
     Err("The machine did not power off".to_owned())
 }
 
+/// Settings of this kernel, which nobody but us uses.
+const TUNING: [(&str, &str); 2] = [
+    // The emulator translates code by virtual address: with random addresses each program is translated anew.
+    ("/proc/sys/kernel/randomize_va_space", "0"),
+    // Huge pages in the base of guests: one nested page fault where there would be up to 512.
+    ("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "advise"),
+];
+
 fn start() -> Result<(), CarrierError> {
     mounts::mount_all()?;
     mounts::use_console();
     crate::start_logging();
-    // The emulator translates code by virtual address: with random addresses each program is translated anew.
-    fs::write("/proc/sys/kernel/randomize_va_space", "0").map_err(CarrierError::Randomisation)?;
+    for (path, value) in TUNING {
+        fs::write(path, value).map_err(|source| CarrierError::Tune { path, source })?;
+    }
     let loaded = modules::load_all(Path::new(MODULES))?;
     network::configure()?;
     let CarrierConfig {

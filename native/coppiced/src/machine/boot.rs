@@ -147,7 +147,7 @@ async fn boot_guest(host: &Host, sandbox: &Sandbox, spec: BootSpec) -> Result<St
         image: spec.image.display().to_string(),
         memory_mib: spec.memory_mib,
         vcpus: spec.vcpus,
-        extra_cmdline: String::new(),
+        extra_cmdline: host.config.kind.guest_command_line().to_owned(),
     };
     let failed = |source| match source {
         VmmError::Ended(ending) => ended(process, ending),
