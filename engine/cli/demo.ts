@@ -1,7 +1,7 @@
 /** `coppice demo`: Go-Explore over forked microVMs on a real game, and whether that was worth it. */
 
 import { rm } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 
 import type { Host, Template } from "../../sandbox-pool/index.js";
 import { connectHost } from "../../sandbox-pool/index.js";
@@ -61,6 +61,7 @@ export const DEMO_DEFAULTS = Object.freeze({
 export async function demo(options: DemoOptions, terminal: Terminal, signal: AbortSignal): Promise<number> {
   const module = await loadDemoModule(DEMO_MODULE);
   const out = await makeFolder(options.out);
+  if (options.json !== undefined) await makeFolder(dirname(options.json));
   const host = await connectHost({ kind: options.host, signal, onProgress: (text) => terminal.log(text) });
   try {
     return await new Demo({ options, terminal, signal, module, out, host }).run();

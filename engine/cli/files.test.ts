@@ -1,37 +1,28 @@
-import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterAll, expect, test } from "vitest";
 
-import { makeFolder, writeOutput } from "./files.js";
+import { makeFolder } from "./files.js";
 
-let folder: string;
+const folder = mkdtempSync(join(tmpdir(), "coppice-files-"));
+afterAll(() => rmSync(folder, { recursive: true }));
 
-beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), "coppice-files-"));
+test("makeFolder, parents that are missing, makes them; twice is once", async () => {
+  const path = join(folder, "a", "b", "c");
+  await expect(makeFolder(path)).resolves.toBe(path);
+  await expect(makeFolder(path)).resolves.toBe(path);
+  expect(statSync(path).isDirectory()).toBe(true);
 });
 
-afterEach(async () => {
-  await rm(folder, { recursive: true, force: true });
+test("makeFolder, a file in the way, OUTPUT_FAILED", async () => {
+  const file = join(folder, "file");
+  writeFileSync(file, "");
+  await expect(makeFolder(file)).rejects.toMatchObject({ code: "OUTPUT_FAILED" });
+  await expect(makeFolder(join(file, "below"))).rejects.toMatchObject({ code: "OUTPUT_FAILED" });
 });
 
-describe("output files", () => {
-  it("replace older ones as a whole, and leave nothing beside them", async () => {
-    await writeOutput(join(folder, "a.json"), "old, and longer");
-    await writeOutput(join(folder, "a.json"), "new");
-    expect(await readFile(join(folder, "a.json"), "utf8")).toBe("new");
-    expect(await readdir(folder)).toEqual(["a.json"]);
-  });
-
-  it("that can not be written are named in the error", async () => {
-    await expect(writeOutput(join(folder, "none", "a.json"), "x")).rejects.toThrow(
-      expect.objectContaining({ code: "OUTPUT_FAILED", message: expect.stringContaining("none") }),
-    );
-  });
-
-  it("are not put into a folder that is a file", async () => {
-    await writeFile(join(folder, "file"), "");
-    await expect(makeFolder(join(folder, "file"))).rejects.toThrow(expect.objectContaining({ code: "OUTPUT_FAILED" }));
-  });
+test("makeFolder, a file system that answers ENOENT to every mkdir, OUTPUT_FAILED instead of no end", async () => {
+  await expect(makeFolder("/proc/coppice/out")).rejects.toMatchObject({ code: "OUTPUT_FAILED" });
 });

@@ -1,6 +1,7 @@
 /** Results in files: each there as a whole or not at all. */
 
-import { mkdir, open } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { mkdir, open, stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 
 import writeFileAtomic from "write-file-atomic";
@@ -17,10 +18,22 @@ function outputFailed(path: string, cause: unknown): CoppiceError {
   });
 }
 
-export async function makeFolder(path: string): Promise<string> {
+/** As `mkdir -p`. Node's own recursion never ends where a file system answers ENOENT to every mkdir, as /proc does. */
+async function makeWithParents(path: string): Promise<void> {
+  const parent = dirname(path);
+  if (!existsSync(parent)) await makeWithParents(parent);
   try {
-    await mkdir(path, { recursive: true });
-    return resolve(path);
+    await mkdir(path);
+  } catch (error) {
+    if (!existsSync(path) || !(await stat(path)).isDirectory()) throw error;
+  }
+}
+
+export async function makeFolder(path: string): Promise<string> {
+  const folder = resolve(path);
+  try {
+    await makeWithParents(folder);
+    return folder;
   } catch (error) {
     throw outputFailed(path, error);
   }

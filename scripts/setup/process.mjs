@@ -62,7 +62,7 @@ export function runForeground(program, args, options) {
     if (interrupted) return reject(new SetupError("interrupted", "run the same command again", 130));
     const child = spawn(program, args, {
       cwd: options.root,
-      env: { ...process.env, COPPICE_CALLER_DIR: process.cwd(), ...options.env },
+      env: { ...process.env, ...options.env },
       stdio: "inherit",
     });
     running.add(child);
