@@ -20,10 +20,17 @@ const HEADER = Object.freeze({
 /** `payload_offset` and `payload_length` are there from this version of the boot protocol on. */
 const FIRST_VERSION_WITH_PAYLOAD = 0x0208;
 const SECTOR_BYTES = 512;
+/** A payload ends with the size of what is in it: gzip has that by itself, the kernel's build appends it to the others. */
+const SIZE_BYTES = 4;
 
 /** The decompressed ELF image. Throws `KERNEL_DAMAGED`. */
 export async function extractVmlinux(bzImage: Buffer, signal?: AbortSignal): Promise<Buffer> {
-  const vmlinux = await decompress(findPayload(bzImage), signal);
+  const payload = findPayload(bzImage);
+  const vmlinux = await decompress(payload, signal);
+  const expected = payload.length < SIZE_BYTES ? 0 : payload.readUInt32LE(payload.length - SIZE_BYTES);
+  if (vmlinux.length !== expected) {
+    throw damaged(`it holds ${vmlinux.length} bytes where it says ${expected}`);
+  }
   if (vmlinux.length < 64 || vmlinux.readUInt32BE(0) !== 0x7f454c46) {
     throw damaged("what it carries is not an ELF file");
   }
@@ -54,17 +61,17 @@ async function decompress(payload: Buffer, signal: AbortSignal | undefined): Pro
       return decompressLz4Legacy(payload);
     }
     if (magic.startsWith("1f8b")) {
-      // A trailing size follows the stream.
       return gunzipSync(payload);
     }
   } catch (cause) {
     throw damaged("its payload can't be decompressed", cause);
   }
+  const stream = payload.subarray(0, -SIZE_BYTES);
   if (magic === "fd377a585a00") {
-    return await decompressWith("xz", ["--decompress", "--stdout", "--single-stream"], payload, signal);
+    return await decompressWith("xz", ["--decompress", "--stdout", "--single-stream"], stream, signal);
   }
   if (magic.startsWith("28b52ffd")) {
-    return await decompressWith("zstd", ["--decompress", "--stdout", "--quiet"], payload, signal);
+    return await decompressWith("zstd", ["--decompress", "--stdout", "--quiet"], stream, signal);
   }
   throw damaged(`its compression is unknown (starts with ${magic})`);
 }
@@ -73,21 +80,20 @@ async function decompress(payload: Buffer, signal: AbortSignal | undefined): Pro
 async function decompressWith(
   tool: Tool,
   args: readonly string[],
-  payload: Buffer,
+  stream: Buffer,
   signal: AbortSignal | undefined,
 ): Promise<Buffer> {
   const directory = await mkdtemp(join(tmpdir(), "coppice-kernel-"));
   try {
     const input = join(directory, "payload");
     const output = join(directory, "vmlinux");
-    await writeFile(input, payload);
+    await writeFile(input, stream);
     const result = await run(tool, [...args, input], { signal, stdoutFile: output });
-    const data = await readFile(output);
-    // Both programs complain about the size that follows the stream, after they have written all.
-    if (data.length === 0) {
-      throw toolFailed(tool, result);
+    if (result.exitCode !== 0) {
+      const failure = toolFailed(tool, result);
+      throw failure.code === "DISK_FULL" ? failure : damaged("its payload can't be decompressed", failure);
     }
-    return data;
+    return await readFile(output);
   } finally {
     await rm(directory, { recursive: true, force: true });
   }
