@@ -11,6 +11,8 @@ import { mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from "n
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 
+import { z } from "zod";
+
 import { CoppiceError } from "../errors.js";
 import { type LockOptions, tryLockFile, withFileLock } from "./lock.js";
 import { throwIfAborted } from "./tools.js";
@@ -23,10 +25,12 @@ const STAMP = "verified.json";
 const PARTIAL_PREFIX = ".partial-";
 const LOCK_PREFIX = ".lock-";
 
-interface Manifest {
-  readonly files: Readonly<Record<string, { readonly size: number; readonly sha256: string }>>;
-  readonly facts?: Readonly<Record<string, string>>;
-}
+const manifestSchema = z.object({
+  files: z.record(z.string(), z.object({ size: z.number().int().nonnegative(), sha256: z.string() })),
+  facts: z.record(z.string(), z.string()).optional(),
+});
+
+type Manifest = z.infer<typeof manifestSchema>;
 
 export interface CacheEntryOptions {
   /** Directory of all entries of this kind. */
@@ -170,8 +174,7 @@ function diskFull(error: unknown, title: string): CoppiceError | undefined {
 
 async function readManifest(directory: string): Promise<Manifest | undefined> {
   try {
-    const manifest = JSON.parse(await readFile(join(directory, MANIFEST), "utf8")) as Manifest;
-    return typeof manifest.files === "object" && manifest.files !== null ? manifest : undefined;
+    return manifestSchema.parse(JSON.parse(await readFile(join(directory, MANIFEST), "utf8")));
   } catch {
     return undefined;
   }

@@ -87,6 +87,8 @@ function isStillAt(fd: number, path: string): boolean {
 }
 
 async function flock(fd: number, args: readonly string[], signal: AbortSignal | undefined): Promise<boolean> {
+  // Listeners for "abort" are not called when it has happened before.
+  throwIfAborted(signal, "Waiting for a lock");
   const child = spawn(requireTool("flock"), [...args, "--exclusive", "3"], { stdio: ["ignore", "ignore", "pipe", fd] });
   const onAbort = () => child.kill("SIGKILL");
   signal?.addEventListener("abort", onAbort, { once: true });
