@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { z } from "zod";
 
 import { CoppiceError } from "../errors.js";
-import { identifyProcess, isRunning, type ProcessIdentity } from "./process-identity.js";
+import { identifyProcess, isRunning } from "./process-identity.js";
 
 export type HostKind = "carrier" | "kvm";
 
@@ -21,10 +21,12 @@ const USERS = "users";
 const MAX_SOCKET_PATH = 107;
 const LONGEST_SOCKET_NAME = "host.sock";
 
+const identitySchema = z.object({ pid: z.number().int().positive(), started: z.string() });
+
 const recordSchema = z.object({
   kind: z.enum(["carrier", "kvm"]),
   /** Of the keeper, whose end is the host's end. */
-  process: z.object({ pid: z.number().int().positive(), started: z.string() }),
+  process: identitySchema,
   /** Which artefacts it was started from. */
   key: z.string(),
   /** A machine may run several of the same: 0, 1, … */
@@ -104,8 +106,8 @@ export function countUsers(directory: string): number {
     return 0;
   }
   return readdirSync(users).filter((name) => {
-    const identity = readJson(join(users, name)) as ProcessIdentity | undefined;
-    return identity !== undefined && isRunning(identity);
+    const identity = identitySchema.safeParse(readJson(join(users, name)));
+    return identity.success && isRunning(identity.data);
   }).length;
 }
 
