@@ -115,14 +115,16 @@ fn serial_device(into: &mut Vec<u8>) {
 }
 
 fn virtio_device(into: &mut Vec<u8>, index: u64, gsi: u32) {
-    let level_high = aml::Interrupt::new(true, false, false, false, gsi);
+    // Edge, so that the guest's end of interrupt is a note in its memory (KVM's PV EOI) instead of an exit. Nothing is
+    // lost: the driver acknowledges, which lowers the line, before it looks at its queues.
+    let edge_high = aml::Interrupt::new(true, true, false, false, gsi);
     let window = aml::Memory32Fixed::new(true, (VIRTIO_BASE + index * WINDOW_BYTES) as u32, WINDOW_BYTES as u32);
     aml::Device::new(
         aml::Path::new(&format!("_SB_.VIO{index}")),
         vec![
             &aml::Name::new("_HID".into(), &"LNRO0005"),
             &aml::Name::new("_UID".into(), &index),
-            &aml::Name::new("_CRS".into(), &aml::ResourceTemplate::new(vec![&window, &level_high])),
+            &aml::Name::new("_CRS".into(), &aml::ResourceTemplate::new(vec![&window, &edge_high])),
         ],
     )
     .to_aml_bytes(into);

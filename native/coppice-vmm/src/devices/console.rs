@@ -37,8 +37,9 @@ const CONTROL_TX: usize = 3;
 const AGENT_RX: usize = 4;
 const AGENT_TX: usize = 5;
 
-/// The driver fills each receive queue with pages at once: 64 of them are the agent's 256 KiB.
-const SIZES: &[u16] = &[2, 2, 16, 16, 64, 64];
+/// The driver fills each receive queue with pages at once, and a message takes the next of them in turn: in a new child
+/// each is one more page to copy and to map, so there are few.
+const SIZES: &[u16] = &[2, 2, 16, 16, 16, 64];
 
 const CONFIG_BYTES: usize = 12;
 const CONTROL_BYTES: usize = 8;

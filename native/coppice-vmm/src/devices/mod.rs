@@ -30,7 +30,7 @@ use crate::memory::{MMIO_HOLE_START, Memory};
 
 /// Register windows of the virtio devices, one after the other.
 pub const VIRTIO_BASE: u64 = MMIO_HOLE_START + 0x1000_0000;
-/// Interrupts of the virtio devices (level-triggered, active high), in the order of their windows.
+/// Interrupts of the virtio devices (edge-triggered, active high), in the order of their windows.
 pub const VIRTIO_GSIS: [u32; 2] = [5, 6];
 
 const BLOCK_WINDOW: u64 = 0;
