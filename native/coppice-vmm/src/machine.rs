@@ -15,6 +15,7 @@ use crate::control::{Control, ControlError, Received};
 use crate::error::VmmError;
 use crate::fork::{Side, die_with_parent, fork_sibling};
 use crate::guest::Guest;
+use crate::hot::Progress;
 use crate::kvm::{LiveVm, VmState, skip_stall};
 use crate::stages::Stopwatch;
 use crate::vcpu::{self, Turn};
@@ -90,7 +91,12 @@ impl Machine {
             Command::Resume => self.resume()?,
             Command::Park => return self.park(),
             Command::Fork { tag } => self.fork(tag, received.descriptor)?,
-            Command::Close => return Ok(Next::Exit),
+            Command::Close => {
+                if let Phase::Running(guest, _) | Phase::Paused(guest, _) = &self.phase {
+                    guest.learn(Progress::Used);
+                }
+                return Ok(Next::Exit);
+            }
         }
         Ok(Next::Go)
     }
@@ -134,6 +140,9 @@ impl Machine {
         self.control.send(&Event::Paused {
             stages: stopwatch.finish(),
         })?;
+        if let Phase::Paused(guest, _) = &self.phase {
+            guest.learn(Progress::RunAhead);
+        }
         Ok(())
     }
 
@@ -182,10 +191,11 @@ impl Machine {
         })?;
         // What is still unsent belongs to this life, not to the children's.
         self.control.flush()?;
-        // Behind the answer, as nobody need wait for it: KVM waits for grace periods while it takes a VM apart. A fork
-        // that comes at once waits for its end here.
+        // Behind the answer, as nobody need wait for it: taking a VM apart keeps a processor busy for longer than the
+        // park took. Where there is only one, the answer's way to the client goes first. A fork that comes at once ends
+        // the wait, but not the work.
         drop(live);
-        guest.ram.freeze_base()?;
+        guest.freeze()?;
         self.phase = Phase::Frozen(guest, state);
         Ok(Next::Go)
     }

@@ -21,6 +21,7 @@ mod devices;
 mod error;
 mod fork;
 mod guest;
+mod hot;
 mod kvm;
 mod machine;
 mod memory;

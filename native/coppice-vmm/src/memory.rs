@@ -7,10 +7,13 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use vm_memory::mmap::MmapRegionError;
 use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionCollectionError, GuestRegionMmap, MmapRegion};
 
+use crate::hot;
+
 /// What devices and loaders see of guest RAM.
 pub type Memory = GuestMemoryMmap<()>;
 
 pub const MIB: u64 = 1 << 20;
+pub const PAGE_BYTES: u64 = 4096;
 
 /// Smallest guest: the stock kernel with its initramfs ends in out-of-memory panics below this.
 pub const MIN_MEMORY_MIB: u32 = 80;
@@ -115,6 +118,22 @@ impl GuestRam {
         layout(self.bytes)
     }
 
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Gives this process its own copies of pages before anything writes them. A hint: where it fails, the first
+    /// write to a page makes the copy.
+    pub fn copy_early(&self, pages: &[u32]) {
+        for (start, length) in hot::runs(pages) {
+            let (start, bytes) = (u64::from(start) * PAGE_BYTES, u64::from(length) * PAGE_BYTES);
+            if start + bytes <= self.bytes {
+                let host = self.host.wrapping_add(start as usize);
+                advise(host.cast(), bytes, libc::MADV_POPULATE_WRITE);
+            }
+        }
+    }
+
     /// Host address of an offset into the mapping, for KVM memory slots.
     pub fn host_address(&self, offset: u64) -> u64 {
         self.host as u64 + offset
@@ -156,7 +175,8 @@ impl GuestRam {
     ///
     /// The kernel keeps this count, so that asking costs the same for any guest (walking the page tables would take
     /// longer than the rest of a park). It counts all anonymous pages of the process less those that the VMM itself
-    /// had when the base was made: off by what the VMM's heap and stack have grown since, some dozens of pages.
+    /// had when the base was made: off by what the VMM's heap and stack have grown since, some dozens of pages,
+    /// and by pages that were copied early and then not written.
     pub fn private_pages(&self) -> Result<u64, MemoryError> {
         match self.own_anonymous_pages {
             None => Ok(0),
@@ -195,7 +215,7 @@ fn describe(host: *mut u8, bytes: u64) -> Result<Memory, MemoryError> {
 
 /// Gives the kernel a hint; a kernel that does not know it works the same, slower.
 fn advise(host: *mut libc::c_void, bytes: u64, advice: libc::c_int) {
-    // SAFETY: the range is one mapping of ours, and the advice given here never changes its contents.
+    // SAFETY: the range lies in one mapping of ours, and the advice given here never changes its contents.
     unsafe { libc::madvise(host, bytes as usize, advice) };
 }
 
@@ -227,8 +247,6 @@ mod tests {
     use vm_memory::Bytes;
 
     use super::*;
-
-    const PAGE_BYTES: u64 = 4096;
 
     #[test]
     fn layout_below_the_hole_is_one_region() {
