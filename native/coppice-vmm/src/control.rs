@@ -92,9 +92,14 @@ impl Control {
             if self.unsent.is_empty() {
                 self.read(MsgFlags::empty())?;
             } else {
-                self.wait_for(PollFlags::POLLIN | PollFlags::POLLOUT)?;
+                self.wait_for(PollFlags::POLLIN | PollFlags::POLLOUT, PollTimeout::NONE)?;
             }
         }
+    }
+
+    /// Lets time pass until something arrives.
+    pub fn wait_at_most(&self, milliseconds: u8) -> Result<(), ControlError> {
+        self.wait_for(PollFlags::POLLIN, PollTimeout::from(milliseconds))
     }
 
     /// Sends an event, or keeps it until the socket has room.
@@ -184,8 +189,8 @@ impl Control {
         }
     }
 
-    fn wait_for(&self, events: PollFlags) -> Result<(), ControlError> {
-        match poll(&mut [PollFd::new(self.socket.as_fd(), events)], PollTimeout::NONE) {
+    fn wait_for(&self, events: PollFlags, timeout: PollTimeout) -> Result<(), ControlError> {
+        match poll(&mut [PollFd::new(self.socket.as_fd(), events)], timeout) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(error) => Err(error.into()),
         }

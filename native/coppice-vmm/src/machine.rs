@@ -20,6 +20,9 @@ use crate::kvm::{LiveVm, VmState, skip_stall};
 use crate::stages::Stopwatch;
 use crate::vcpu::{self, Turn};
 
+/// Milliseconds that the answer to a park gets before the machine's VM is taken apart.
+const ANSWER_WAY_MS: u8 = 3;
+
 enum Phase {
     Fresh,
     Running(Box<Guest>, LiveVm),
@@ -194,6 +197,7 @@ impl Machine {
         // Behind the answer, as nobody need wait for it: taking a VM apart keeps a processor busy for longer than the
         // park took. Where there is only one, the answer's way to the client goes first. A fork that comes at once ends
         // the wait, but not the work.
+        self.control.wait_at_most(ANSWER_WAY_MS)?;
         drop(live);
         guest.freeze()?;
         self.phase = Phase::Frozen(guest, state);
