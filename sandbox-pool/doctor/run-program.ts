@@ -31,6 +31,8 @@ export async function runProgram(
     kill();
   }, options.timeoutMs);
   options.signal?.addEventListener("abort", kill, { once: true });
+  // Listeners for "abort" are not called when it has happened before.
+  if (options.signal?.aborted === true) kill();
   child.stdout.setEncoding("utf8").on("data", (text: string) => {
     stdout = (stdout + text).slice(0, MAX_OUTPUT_CHARS);
   });
