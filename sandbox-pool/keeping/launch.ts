@@ -86,8 +86,9 @@ async function launch(options: LaunchOptions): Promise<Launched> {
     };
     return { host: { ...record, directory }, letGo };
   } catch (error) {
+    const words = readConsole({ directory, kind, instance });
     rmSync(directory, { recursive: true, force: true });
-    throw error instanceof CoppiceError ? error : startFailed(error, "");
+    throw error instanceof CoppiceError ? error : startFailed(error, words);
   }
 }
 
