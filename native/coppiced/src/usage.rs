@@ -99,7 +99,7 @@ mod tests {
     fn usage_given_memory_that_is_written_grows_by_it() {
         let pid = std::process::id() as i32;
         let before = process_usage(pid).unwrap();
-        let written = vec![1u8; 64 << 20];
+        let written = std::hint::black_box(vec![1u8; 64 << 20]);
         let after = process_usage(pid).unwrap();
         let grown = after.private_bytes - before.private_bytes;
         // Other tests of this process allocate too, though far less.
