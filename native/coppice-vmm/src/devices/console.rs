@@ -140,10 +140,13 @@ impl Console {
         Ok(interrupt)
     }
 
+    /// What a kick brings is taken before the kick returns, and a driver that looks finds its buffers used: it needs an
+    /// interrupt only where it had to wait for that.
     fn transmit(&mut self, queue: &mut Queue, memory: &Memory) -> Result<bool, Abuse> {
         let mut bytes = Vec::new();
-        let mut stalled = false;
-        let interrupt = ring::serve(queue, memory, |chain| {
+        let was_stalled = self.stalled;
+        let (mut stalled, mut used) = (false, false);
+        ring::serve(queue, memory, |chain| {
             if self.outgoing_bytes >= MAX_OUTGOING_BYTES {
                 stalled = true;
                 return Ok(Step::Stop);
@@ -155,13 +158,14 @@ impl Console {
                 self.outgoing_bytes += payload.len();
                 self.outgoing.push_back(payload);
             }
+            used = true;
             Ok(Step::Used(0))
         })?;
         self.stalled = stalled;
         if !self.reader.is_mid_frame() {
             self.reader = FrameReader::new();
         }
-        Ok(interrupt)
+        Ok(was_stalled && used)
     }
 
     fn control_transmit(&mut self, queue: &mut Queue, memory: &Memory) -> Result<bool, Abuse> {
