@@ -18,6 +18,7 @@ export const GUEST_SERIAL = "coppice-guest";
 
 const KERNEL_ARGUMENTS = [
   "console=ttyS0",
+  ...(process.env["XARG"] ?? "").split(" ").filter(Boolean),
   "quiet",
   // Without an invariant TSC Linux falls back to a slow clock, and KVM to its catch-up mode.
   "tsc=reliable",
@@ -44,7 +45,7 @@ export function qemuCommand(options: QemuOptions): readonly string[] {
     ...["-name", "coppice-carrier", "-nodefaults", "-no-user-config", "-nographic", "-no-reboot"],
     ...["-machine", "pc,usb=off,mem-merge=off,dump-guest-core=off", "-accel", "tcg"],
     // One CPU: SVM on several emulated CPUs loses interrupts and stops.
-    ...["-cpu", "max,svm=on", "-smp", "1", "-m", `${options.memoryMiB}`],
+    ...["-cpu", "max,svm=on,la57=off", "-smp", "1", "-m", `${options.memoryMiB}`],
     // Should a guest break out of both virtual machines, it can start nothing.
     ...["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"],
     ...["-kernel", artifacts.kernelBzImage, "-initrd", artifacts.carrierInitrd],
