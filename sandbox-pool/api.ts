@@ -58,6 +58,8 @@ export interface Checkpoint extends AsyncDisposable {
   readonly id: string;
   /** 4 KiB guest pages that differ from the template's base. */
   readonly dirtyPages: number;
+  /** Stages of the park that made it; empty on a handle that was made otherwise. */
+  readonly stages: Stages;
   /** One running sandbox in this state; a pooled one where the warm pool has it. */
   fork(options?: ForkOptions): Promise<Sandbox>;
   /** `count` sandboxes, one result a child. */
@@ -208,6 +210,8 @@ export interface WarmPoolOptions {
   readonly highWatermark?: number;
   /** Nothing is forked ahead while more calls than this are in flight on the connection. */
   readonly maxInFlight?: number;
+  /** How long a refill waits after a child was handed out. */
+  readonly refillDelayMs?: number;
   /** Children forked ahead by one call. */
   readonly refillBatch?: number;
   /** How often decay is looked at. */

@@ -88,6 +88,11 @@ export const DEFAULTS = Object.freeze({
      * tens of milliseconds of it from the work that somebody waits for now.
      */
     maxInFlight: 1,
+    /**
+     * How long a refill waits after a hand-out: a child's first answer comes within this, and would take twice as long
+     * beside the making of the next child.
+     */
+    refillDelayMs: 15,
     /** Children forked ahead by one call: few, so that a refill yields to work that arrives meanwhile. */
     refillBatch: 2,
     /** How often targets are compared with what waits when nothing happens: only decay needs it. */

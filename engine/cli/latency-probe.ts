@@ -66,7 +66,12 @@ async function timedFork(host: Host, checkpoint: Checkpoint, signal: AbortSignal
 async function waitForChild(host: Host, template: Template, signal: AbortSignal): Promise<void> {
   host.pool.forecast(template.id, 2);
   const deadline = performance.now() + READY_WAIT_MS;
-  while (host.pool.stats().ready === 0 && performance.now() < deadline) {
+  // With nothing else going on: not while another child is being made either.
+  const isSettled = (): boolean => {
+    const { ready, preparing } = host.pool.stats();
+    return ready > 0 && preparing === 0;
+  };
+  while (!isSettled() && performance.now() < deadline) {
     signal.throwIfAborted();
     await new Promise((resolve) => setTimeout(resolve, READY_POLL_MS));
   }

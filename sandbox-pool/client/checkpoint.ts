@@ -1,13 +1,17 @@
 /** Handle on one checkpoint. */
 
-import type { Checkpoint, ForkOptions, ForkResult, Sandbox } from "../api.js";
+import type { Checkpoint, ForkOptions, ForkResult, Sandbox, Stages } from "../api.js";
 import { CoppiceError } from "../errors.js";
 import { checkInput, inputs } from "./validation.js";
 
-/** Where forks come from, and what ends a checkpoint. */
-export interface CheckpointParts {
+export interface CheckpointFacts {
   readonly id: string;
   readonly dirtyPages: number;
+  readonly stages?: Stages;
+}
+
+/** With where forks come from, and what ends a checkpoint. */
+export interface CheckpointParts extends CheckpointFacts {
   readonly fork: (checkpoint: string, count: number, options: ForkOptions) => Promise<readonly ForkResult[]>;
   readonly drop: (checkpoint: string) => Promise<void>;
 }
@@ -19,12 +23,14 @@ export function createCheckpoint(parts: CheckpointParts): Checkpoint {
 class CheckpointHandle implements Checkpoint {
   readonly id: string;
   readonly dirtyPages: number;
+  readonly stages: Stages;
   readonly #parts: CheckpointParts;
   #released: Promise<void> | undefined;
 
   constructor(parts: CheckpointParts) {
     this.id = parts.id;
     this.dirtyPages = parts.dirtyPages;
+    this.stages = parts.stages ?? [];
     this.#parts = parts;
   }
 

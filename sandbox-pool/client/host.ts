@@ -18,7 +18,7 @@ import type {
   WarmPoolOptions,
 } from "../api.js";
 import { createWarmPool, type Lease, type WarmPool } from "../pool/warm-pool.js";
-import { createCheckpoint } from "./checkpoint.js";
+import { type CheckpointFacts, createCheckpoint } from "./checkpoint.js";
 import { type Connection, hostClosed } from "./connection.js";
 import { checkpointLostSchema, expectMessage, results } from "./messages.js";
 import { createSandbox } from "./sandbox.js";
@@ -90,7 +90,7 @@ class HostHandle implements Host {
     this.checkpoints = Object.freeze({
       get: (id: string, dirtyPages = 0) => {
         checkInput(inputs.id, id, "id");
-        return this.#checkpoint(id, dirtyPages, "session");
+        return this.#checkpoint({ id, dirtyPages }, "session");
       },
     });
     this.sandboxes = Object.freeze({
@@ -163,7 +163,7 @@ class HostHandle implements Host {
         session: this.#session,
         hostVersion: this.info.version,
         toSandbox: (id, stages) => this.#sandbox(id, stages),
-        toTemplate: (id, dirtyPages, ownership) => this.#checkpoint(id, dirtyPages, ownership),
+        toTemplate: (id, dirtyPages, ownership) => this.#checkpoint({ id, dirtyPages }, ownership),
       },
       image,
       options,
@@ -174,15 +174,14 @@ class HostHandle implements Host {
       session: this.#session,
       id,
       stages,
-      toCheckpoint: (checkpoint, dirtyPages) => this.#checkpoint(checkpoint, dirtyPages, "session"),
+      toCheckpoint: (facts) => this.#checkpoint(facts, "session"),
       onGone: lease && (() => lease.detach()),
     });
   }
 
-  #checkpoint(id: string, dirtyPages: number, ownership: TemplateOwnership): Checkpoint {
+  #checkpoint(facts: CheckpointFacts, ownership: TemplateOwnership): Checkpoint {
     return createCheckpoint({
-      id,
-      dirtyPages,
+      ...facts,
       fork: (checkpoint, count, options) => this.#fork(checkpoint, count, options),
       drop: (checkpoint) => this.#drop(checkpoint, ownership),
     });

@@ -13,6 +13,7 @@ import type {
 } from "../api.js";
 import { DEFAULTS } from "../defaults.js";
 import { CoppiceError } from "../errors.js";
+import type { CheckpointFacts } from "./checkpoint.js";
 import type { CallSpec, Chunk } from "./connection.js";
 import { createFiles, toBytes } from "./files.js";
 import { results } from "./messages.js";
@@ -31,7 +32,7 @@ export interface SandboxParts {
   readonly id: string;
   readonly stages: Stages;
   /** Makes the handle of the checkpoint that the sandbox became. */
-  readonly toCheckpoint: (id: string, dirtyPages: number) => Checkpoint;
+  readonly toCheckpoint: (facts: CheckpointFacts) => Checkpoint;
   /** Called once, when the sandbox has been closed or has become a checkpoint: whoever counts it can stop. */
   readonly onGone?: (() => void) | undefined;
 }
@@ -115,7 +116,7 @@ class SandboxHandle implements Sandbox, GuestWatcher {
     const { name, ...spec } = options;
     this.#state = moveSandbox(this.#state, "parking");
     try {
-      const { result } = await this.#session.request({
+      const { result, stages } = await this.#session.request({
         method: "sandbox.park",
         params: { sandbox: this.id, name },
         schema: results.park,
@@ -129,7 +130,7 @@ class SandboxHandle implements Sandbox, GuestWatcher {
       }
       this.#gone("parked");
       this.#parts.onGone?.();
-      return this.#parts.toCheckpoint(result.checkpoint, result.dirtyPages);
+      return this.#parts.toCheckpoint({ id: result.checkpoint, dirtyPages: result.dirtyPages, stages });
     } catch (error) {
       this.#parkFailed(error);
       throw error;

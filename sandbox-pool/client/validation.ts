@@ -83,6 +83,7 @@ const poolOptions = z.strictObject({
   lowWatermark: z.number().gt(0).max(1).optional(),
   highWatermark: z.number().min(1).optional(),
   maxInFlight: whole,
+  refillDelayMs: z.number().min(0).optional(),
   refillBatch: z.number().int().positive().optional(),
   tickMs: positive,
   failureBackoffMs: atLeastZero,

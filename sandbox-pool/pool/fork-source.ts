@@ -14,8 +14,11 @@ export interface ForkSource {
   fork(checkpoint: string, count: number, options: ChildOptions): Promise<readonly ForkedChild[]>;
   /** Children that have run to idle and wait, stopped, for `lease`. */
   forkAhead(checkpoint: string, count: number): Promise<readonly ForkedChild[]>;
-  /** Hands out a waiting child: new identity, right clock, checked. Throws where one of them failed: it is then discarded. */
-  lease(sandbox: string, options: ChildOptions): Promise<Stages>;
+  /**
+   * Hands out a waiting child, which has had its identity since it ran ahead: runs it, with the right clock. Throws where
+   * that failed: the child is then discarded.
+   */
+  lease(sandbox: string, options: CallOptions): Promise<Stages>;
   /** Twice is a no-op. */
   close(sandbox: string): Promise<void>;
   /** Calls that the host works on at present. */

@@ -11,6 +11,7 @@ export class Refiller {
   #refill: Promise<void> | undefined;
   #memory = { bytes: 0, readAt: Number.NEGATIVE_INFINITY };
   #timer: NodeJS.Timeout | undefined;
+  #pause: NodeJS.Timeout | undefined;
   #isScheduled = false;
   #isStopped = false;
 
@@ -32,9 +33,21 @@ export class Refiller {
     });
   }
 
+  /** A child is given away: whoever has it now comes first. Many hand-outs in a row put a refill off once, not for ever. */
+  handedOut(): void {
+    if (this.#pause !== undefined || this.#refill !== undefined) {
+      return;
+    }
+    this.#pause = setTimeout(() => {
+      this.#pause = undefined;
+      this.wake();
+    }, this.#books.options.refillDelayMs).unref();
+  }
+
   /** Resolves when nothing is being forked ahead any more. */
   async stop(): Promise<void> {
     this.#isStopped = true;
+    clearTimeout(this.#pause);
     clearInterval(this.#timer);
     await this.#refill;
   }
@@ -68,7 +81,7 @@ export class Refiller {
         void this.#books.discard(slot);
       }
     }
-    if (this.#refill !== undefined || this.#source.inFlight() > options.maxInFlight) {
+    if (this.#refill !== undefined || this.#pause !== undefined || this.#source.inFlight() > options.maxInFlight) {
       return;
     }
     const shelf = this.#neediest(now);

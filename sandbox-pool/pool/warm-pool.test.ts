@@ -55,6 +55,22 @@ describe("acquire", () => {
     expect(pool.stats()).toMatchObject({ hits: 0, misses: 3, leased: 3 });
   });
 
+  it("of the checkpoint's own randomness takes no waiting child, which has been reseeded", async () => {
+    const { pool } = await warmed(1);
+    const [result] = await pool.acquire(CHECKPOINT, 1, { keepRandomness: true });
+    expect(leaseOf(result).isWarm).toBe(false);
+    expect(pool.stats()).toMatchObject({ ready: 1, hits: 0, misses: 1 });
+  });
+
+  it("puts the next refill off, so that a child's first work comes before the making of another", async () => {
+    const { pool, source } = await warmed(2, { refillDelayMs: 60_000, lowWatermark: 1 });
+    await acquireOne(pool);
+    pool.forecast(CHECKPOINT, 4);
+    await new Promise((resolve) => setTimeout(resolve, 30));
+    expect(source.calls.filter((call) => call === "forkAhead")).toHaveLength(1);
+    await pool.drain();
+  });
+
   it("with a forecast hands out children that wait, without a fork", async () => {
     const { pool, source } = await warmed(2);
     const calls = source.calls.length;

@@ -88,7 +88,9 @@ class ForkAheadPool implements WarmPool {
       throw this.#closed;
     }
     const started = this.#books.now();
-    const warm = this.#forksAhead ? this.#books.takeAll(checkpoint, count) : [];
+    // What waits has been reseeded: no child for who wants the checkpoint's randomness.
+    const mayBeWarm = this.#forksAhead && options.keepRandomness !== true;
+    const warm = mayBeWarm ? this.#books.takeAll(checkpoint, count) : [];
     const cold = count - warm.length;
     const admitted = this.#books.admit(checkpoint, cold);
     const request: AcquireRequest = { checkpoint, options, started };
@@ -144,8 +146,11 @@ class ForkAheadPool implements WarmPool {
     for (let slot: Slot | undefined = first; slot !== undefined; slot = this.#books.takeReady(request.checkpoint)) {
       slot.move("leasing");
       try {
-        const stages = await this.#source.lease(slot.sandbox, request.options);
+        const { signal, deadlineMs } = request.options;
+        const limits = { ...(signal && { signal }), ...(deadlineMs !== undefined && { deadlineMs }) };
+        const stages = await this.#source.lease(slot.sandbox, limits);
         slot.move("leased");
+        this.#refiller.handedOut();
         this.#books.counters.hits += 1;
         return { ok: true, lease: this.#leased(slot, stages, request, true) };
       } catch (error) {

@@ -1,5 +1,6 @@
 /** A host for pool tests, without sockets: children are numbers, and each remembers who wrote into it. */
 
+import type { CallOptions } from "../../sandbox-pool/api.js";
 import type { ChildOptions, ForkedChild, ForkSource } from "../../sandbox-pool/pool/fork-source.js";
 
 export interface FakeChild {
@@ -50,7 +51,7 @@ export class FakeForkSource implements ForkSource {
     return this.#make(checkpoint, count, true);
   }
 
-  async lease(sandbox: string, options: ChildOptions): ReturnType<ForkSource["lease"]> {
+  async lease(sandbox: string, options: CallOptions): ReturnType<ForkSource["lease"]> {
     await this.#work("lease", options.signal);
     const child = this.child(sandbox);
     if (child.isClosed || !child.isWaiting) {
