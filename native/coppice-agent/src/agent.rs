@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use coppice_wire::agent::{AGENT_PROTOCOL, Request};
+use coppice_wire::agent::{AGENT_PROTOCOL, ClockTold, Request};
 use coppice_wire::{Value, decode};
 use nix::errno::Errno;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::exec::{Execs, Stream};
 use crate::failure::{Coded, Failure};
 use crate::file_jobs::FileJobs;
 use crate::files::{self, Files};
-use crate::identity::{Identity, ResumeRequest};
+use crate::identity::{self, Identity, ResumeRequest};
 use crate::outbox::RequestKey;
 use crate::poller::{Ready, Token};
 use crate::port::{Port, PortError, PortKind, Received};
@@ -280,6 +280,7 @@ impl Agent {
         }
         let context = &mut self.context;
         match op {
+            "clock" => self.set_clock(key, args)?,
             "exec" => self.execs.start(context, key, args, self.null.as_raw_fd())?,
             "cancel" => self.cancel(key, args)?,
             "pty.open" => self.ptys.open(context, key, args)?,
@@ -323,6 +324,17 @@ impl Agent {
         }
         let resumed = self.identity.resume(&request)?;
         self.context.outbox.ok(key, &resumed);
+        Ok(())
+    }
+
+    /// The same life goes on after a stop.
+    fn set_clock(&mut self, key: RequestKey, args: Value) -> Result<(), Failure> {
+        let mut args = Args::new(args)?;
+        let clock = identity::parse_clock(&mut args)?;
+        args.finish()?;
+        identity::set_clock(clock)?;
+        let realtime_ns = sys::realtime_ns();
+        self.context.outbox.ok(key, &ClockTold { realtime_ns });
         Ok(())
     }
 

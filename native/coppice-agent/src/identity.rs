@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use coppice_wire::Value;
-use coppice_wire::agent::Resumed;
+use coppice_wire::agent::{Clock, Resumed};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 
@@ -110,7 +110,7 @@ struct Entropy {
 pub struct ResumeRequest {
     pub generation: u64,
     seed: Option<[u8; SEED_BYTES]>,
-    realtime_ns: u64,
+    clock: Clock,
     hostname: String,
     machine_id: String,
 }
@@ -130,7 +130,7 @@ impl ResumeRequest {
                 Some(bytes.try_into().map_err(|_| refused("seed", reason))?)
             }
         };
-        let realtime_ns = args.integer("realtimeNs", 0..=i64::MAX as u64)?;
+        let clock = parse_clock(&mut args)?;
         let hostname = args.string("hostname")?;
         let machine_id = args.string("machineId")?;
         args.finish()?;
@@ -147,11 +147,30 @@ impl ResumeRequest {
         Ok(Self {
             generation,
             seed,
-            realtime_ns,
+            clock,
             hostname,
             machine_id,
         })
     }
+}
+
+/// Exactly one of `realtimeNs` and `stoppedNs`.
+pub fn parse_clock(args: &mut Args) -> std::result::Result<Clock, ArgsError> {
+    let stopped_ns = args.optional_integer("stoppedNs", 0..=i64::MAX as u64)?;
+    match stopped_ns {
+        Some(stopped_ns) => Ok(Clock::Advance { stopped_ns }),
+        None => Ok(Clock::Set {
+            realtime_ns: args.integer("realtimeNs", 0..=i64::MAX as u64)?,
+        }),
+    }
+}
+
+pub fn set_clock(clock: Clock) -> Result<()> {
+    match clock {
+        Clock::Set { realtime_ns } => sys::set_realtime_ns(realtime_ns),
+        Clock::Advance { stopped_ns } => sys::advance_realtime_ns(stopped_ns),
+    }
+    .at("clock")
 }
 
 pub struct Identity {
@@ -199,7 +218,7 @@ impl Identity {
         if let Some(seed) = request.seed {
             self.reseed(seed)?;
         }
-        sys::set_realtime_ns(request.realtime_ns).at("clock")?;
+        set_clock(request.clock)?;
         nix::unistd::sethostname(&request.hostname).at("host name")?;
         let uuid = self.fresh_uuid(request).at("boot id")?;
         let boot_id = format_uuid(uuid);

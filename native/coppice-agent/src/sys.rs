@@ -43,6 +43,18 @@ pub fn set_realtime_ns(ns: u64) -> Result<()> {
     Errno::result(unsafe { libc::clock_settime(libc::CLOCK_REALTIME, &time) }).map(drop)
 }
 
+/// Moves the wall clock forward in one step, whatever it is when the step is made.
+pub fn advance_realtime_ns(ns: u64) -> Result<()> {
+    // SAFETY: plain integers, for which zero is valid.
+    let mut step: libc::timex = unsafe { std::mem::zeroed() };
+    step.modes = libc::ADJ_SETOFFSET | libc::ADJ_NANO;
+    step.time.tv_sec = (ns / NANOS_PER_SECOND) as libc::time_t;
+    // With ADJ_NANO the field holds nanoseconds.
+    step.time.tv_usec = (ns % NANOS_PER_SECOND) as libc::suseconds_t;
+    // SAFETY: `step` is a valid timex for the whole call.
+    Errno::result(unsafe { libc::clock_adjtime(libc::CLOCK_REALTIME, &mut step) }).map(drop)
+}
+
 pub fn epoll_create() -> Result<OwnedFd> {
     // SAFETY: takes no pointers.
     owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })

@@ -111,6 +111,26 @@ fn resume_with_missing_or_unfit_arguments_names_the_field_and_changes_nothing() 
 }
 
 #[test]
+fn clock_is_moved_on_in_the_same_life_and_by_nothing_else_than_one_of_its_two_arguments() {
+    let mut agent = machine();
+    resume(&mut agent, 1);
+    let answer = agent.call("clock", map([("stoppedNs", 0.into())]));
+    assert!(answer.field("realtimeNs").as_u64().unwrap().abs_diff(realtime_ns()) < 1_000_000_000);
+    for arguments in [
+        map([]),
+        map([("stoppedNs", (-1).into())]),
+        map([("stoppedNs", 1.into()), ("realtimeNs", 1.into())]),
+    ] {
+        assert_eq!(agent.call("clock", arguments).code(), "INVALID_ARGUMENT");
+    }
+    agent.generation = 0;
+    assert_eq!(
+        agent.call("clock", map([("stoppedNs", 0.into())])).code(),
+        "STALE_GENERATION"
+    );
+}
+
+#[test]
 fn programs_of_an_earlier_life_run_on_and_nothing_of_them_is_reported() {
     let mut agent = machine();
     resume(&mut agent, 1);

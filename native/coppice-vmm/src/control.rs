@@ -237,14 +237,14 @@ mod tests {
     fn control_given_two_forks_pairs_each_with_its_descriptor() {
         let (daemon, mut control) = pair();
         let (first, second) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
-        send_with(&daemon, &Command::Fork { tag: 1 }, &[first.0.as_raw_fd()]);
+        send_with(&daemon, &Command::Fork { tag: 1, at_ns: 0 }, &[first.0.as_raw_fd()]);
         send_with(&daemon, &Command::Pause, &[]);
-        send_with(&daemon, &Command::Fork { tag: 2 }, &[second.0.as_raw_fd()]);
+        send_with(&daemon, &Command::Fork { tag: 2, at_ns: 0 }, &[second.0.as_raw_fd()]);
         for (tag, mut peer) in [(1, first.1), (2, second.1)] {
             let received = std::iter::from_fn(|| control.poll().unwrap())
                 .find(|received| matches!(received.command, Command::Fork { .. }))
                 .unwrap();
-            assert!(matches!(received.command, Command::Fork { tag: given } if given == tag));
+            assert!(matches!(received.command, Command::Fork { tag: given, .. } if given == tag));
             UnixStream::from(received.descriptor.unwrap())
                 .write_all(&[tag as u8])
                 .unwrap();
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn control_given_a_fork_without_a_descriptor_says_so() {
         let (daemon, mut control) = pair();
-        send_with(&daemon, &Command::Fork { tag: 1 }, &[]);
+        send_with(&daemon, &Command::Fork { tag: 1, at_ns: 0 }, &[]);
         assert!(control.poll().unwrap().unwrap().descriptor.is_none());
     }
 

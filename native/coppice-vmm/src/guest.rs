@@ -73,13 +73,13 @@ impl Guest {
         ))
     }
 
-    /// Builds a new VM over the memory and puts the saved state into it.
-    pub fn thaw(&mut self, state: &VmState, stopwatch: &mut Stopwatch) -> Result<LiveVm, VmmError> {
+    /// Builds a new VM over the memory and puts the saved state into it. Its clocks go on as of host time `at_ns`.
+    pub fn thaw(&mut self, state: &VmState, at_ns: u64, stopwatch: &mut Stopwatch) -> Result<LiveVm, VmmError> {
         // Before there is a VM: KVM would have to be told of every page.
         self.ram.copy_early(&self.hot_pages());
         stopwatch.lap("prefault");
         let live = LiveVm::new(&self.kvm, &self.ram, &self.cpuid, self.vcpus, stopwatch)?;
-        state.restore(&live)?;
+        state.restore(&live, at_ns)?;
         stopwatch.lap("restore");
         self.devices.forget_lines();
         self.devices.serve_waiting(self.ram.memory())?;

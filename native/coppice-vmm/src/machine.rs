@@ -16,7 +16,7 @@ use crate::error::VmmError;
 use crate::fork::{Side, die_with_parent, fork_sibling};
 use crate::guest::Guest;
 use crate::hot::Progress;
-use crate::kvm::{LiveVm, VmState, skip_stall};
+use crate::kvm::{LiveVm, StoppedClocks, VmState, skip_stall};
 use crate::stages::Stopwatch;
 use crate::vcpu::{self, Turn};
 
@@ -26,7 +26,7 @@ const ANSWER_WAY_MS: u8 = 3;
 enum Phase {
     Fresh,
     Running(Box<Guest>, LiveVm),
-    Paused(Box<Guest>, LiveVm),
+    Paused(Box<Guest>, LiveVm, StoppedClocks),
     Frozen(Box<Guest>, Box<VmState>),
     /// Only inside of a transition that failed.
     Lost,
@@ -91,11 +91,11 @@ impl Machine {
             Command::Boot { config } => self.boot(&config)?,
             Command::Agent { data } => self.agent(&data)?,
             Command::Pause => self.pause()?,
-            Command::Resume => self.resume()?,
+            Command::Resume { at_ns } => self.resume(at_ns)?,
             Command::Park => return self.park(),
-            Command::Fork { tag } => self.fork(tag, received.descriptor)?,
+            Command::Fork { tag, at_ns } => self.fork(tag, at_ns, received.descriptor)?,
             Command::Close => {
-                if let Phase::Running(guest, _) | Phase::Paused(guest, _) = &self.phase {
+                if let Phase::Running(guest, _) | Phase::Paused(guest, ..) = &self.phase {
                     guest.learn(Progress::Used);
                 }
                 return Ok(Next::Exit);
@@ -119,7 +119,7 @@ impl Machine {
     }
 
     fn agent(&mut self, data: &[u8]) -> Result<(), VmmError> {
-        let (Phase::Running(guest, live) | Phase::Paused(guest, live)) = &mut self.phase else {
+        let (Phase::Running(guest, live) | Phase::Paused(guest, live, _)) = &mut self.phase else {
             return Err(self.refuse("Agent", "running or paused"));
         };
         let queued = guest.devices.push_agent(data, guest.ram.memory())?;
@@ -134,25 +134,32 @@ impl Machine {
     fn pause(&mut self) -> Result<(), VmmError> {
         let stopwatch = Stopwatch::start();
         self.phase = match std::mem::replace(&mut self.phase, Phase::Lost) {
-            Phase::Running(guest, live) => Phase::Paused(guest, live),
+            Phase::Running(guest, live) => {
+                let clocks = StoppedClocks::read(&live)?;
+                Phase::Paused(guest, live, clocks)
+            }
             other => {
                 self.phase = other;
                 return Err(self.refuse("Pause", "running"));
             }
         };
-        self.control.send(&Event::Paused {
-            stages: stopwatch.finish(),
-        })?;
-        if let Phase::Paused(guest, _) = &self.phase {
+        if let Phase::Paused(guest, _, clocks) = &self.phase {
+            self.control.send(&Event::Paused {
+                at_ns: clocks.stopped_at_ns(),
+                stages: stopwatch.finish(),
+            })?;
             guest.learn(Progress::RunAhead);
         }
         Ok(())
     }
 
-    fn resume(&mut self) -> Result<(), VmmError> {
+    fn resume(&mut self, at_ns: Option<u64>) -> Result<(), VmmError> {
         let mut stopwatch = Stopwatch::start();
         self.phase = match std::mem::replace(&mut self.phase, Phase::Lost) {
-            Phase::Paused(guest, live) => {
+            Phase::Paused(guest, live, clocks) => {
+                if let Some(at_ns) = at_ns {
+                    clocks.set(&live, at_ns)?;
+                }
                 live.vcpus.iter().try_for_each(skip_stall)?;
                 Phase::Running(guest, live)
             }
@@ -172,14 +179,14 @@ impl Machine {
     fn park(&mut self) -> Result<Next, VmmError> {
         let mut stopwatch = Stopwatch::start();
         let (mut guest, mut live) = match std::mem::replace(&mut self.phase, Phase::Lost) {
-            Phase::Running(guest, live) | Phase::Paused(guest, live) => (guest, live),
+            Phase::Running(guest, live) | Phase::Paused(guest, live, _) => (guest, live),
             other => {
                 self.phase = other;
                 return Err(self.refuse("Park", "running or paused"));
             }
         };
         if let Turn::Ended { reason, detail } = vcpu::complete(&mut live, &mut guest.devices, guest.ram.memory())? {
-            self.phase = Phase::Paused(guest, live);
+            self.phase = Phase::Running(guest, live);
             self.end(reason, detail)?;
             return Ok(Next::Exit);
         }
@@ -189,6 +196,7 @@ impl Machine {
         stopwatch.lap("save");
         let dirty_pages = guest.ram.private_pages()?;
         self.control.send(&Event::Parked {
+            at_ns: state.stopped_at_ns(),
             dirty_pages,
             stages: stopwatch.finish(),
         })?;
@@ -205,7 +213,7 @@ impl Machine {
     }
 
     /// Makes a child that runs. This process stays as it is.
-    fn fork(&mut self, tag: u64, socket: Option<std::os::fd::OwnedFd>) -> Result<(), VmmError> {
+    fn fork(&mut self, tag: u64, at_ns: u64, socket: Option<std::os::fd::OwnedFd>) -> Result<(), VmmError> {
         let Phase::Frozen(..) = self.phase else {
             return Err(self.refuse("Fork", "frozen"));
         };
@@ -227,17 +235,17 @@ impl Machine {
                 // Without a socket there is nobody to tell.
                 let Ok((control, ())) = control else { process::exit(1) };
                 self.control = control;
-                self.start(stopwatch)?;
+                self.start(at_ns, stopwatch)?;
             }
         }
         Ok(())
     }
 
     /// In a new child: from the template's state to a running machine.
-    fn start(&mut self, mut stopwatch: Stopwatch) -> Result<(), VmmError> {
+    fn start(&mut self, at_ns: u64, mut stopwatch: Stopwatch) -> Result<(), VmmError> {
         stopwatch.lap("adopt");
         if let Phase::Frozen(mut guest, state) = std::mem::replace(&mut self.phase, Phase::Lost) {
-            let live = guest.thaw(&state, &mut stopwatch)?;
+            let live = guest.thaw(&state, at_ns, &mut stopwatch)?;
             self.phase = Phase::Running(guest, live);
         }
         self.control.send(&Event::Started {
@@ -265,7 +273,7 @@ impl Machine {
 
     /// Sends what the guest has said to the last, and why it said no more.
     fn end(&mut self, reason: GuestEnd, detail: String) -> Result<(), VmmError> {
-        if let Phase::Running(guest, _) | Phase::Paused(guest, _) = &mut self.phase
+        if let Phase::Running(guest, _) | Phase::Paused(guest, ..) = &mut self.phase
             && let Some(data) = guest.devices.take_console(true)
         {
             self.control.send(&Event::Console { data })?;

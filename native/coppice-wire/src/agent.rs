@@ -74,11 +74,29 @@ pub struct Resume {
     /// 64 bytes of host randomness; absent where the caller keeps the checkpoint's randomness for reproducibility.
     #[serde(default, with = "serde_bytes", skip_serializing_if = "Option::is_none")]
     pub seed: Option<Vec<u8>>,
-    /// Host wall clock when the request was sent, in nanoseconds since the epoch.
-    pub realtime_ns: u64,
+    #[serde(flatten)]
+    pub clock: Clock,
     pub hostname: String,
     /// 32 lower-case hexadecimal digits.
     pub machine_id: String,
+}
+
+/// How a guest's wall clock is put right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, rename_all_fields = "camelCase")]
+pub enum Clock {
+    /// To the host's wall clock when the request was sent, in nanoseconds since the epoch: late by its way.
+    Set { realtime_ns: u64 },
+    /// Forward by the time that the guest was stopped for, in nanoseconds: exact, however long the way.
+    Advance { stopped_ns: u64 },
+}
+
+/// Answer to `clock`, whose arguments are a `Clock`.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClockTold {
+    /// Guest wall clock when the answer was made, in nanoseconds since the epoch.
+    pub realtime_ns: u64,
 }
 
 /// Answer to `resume`.

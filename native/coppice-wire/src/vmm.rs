@@ -3,10 +3,18 @@
 //! The socket is a Unix stream socket. A message that hands over a descriptor (`Fork`) carries it as `SCM_RIGHTS`
 //! on the first byte of its frame. The daemon is the only peer; when the socket ends, the VMM exits at once.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use serde::{Deserialize, Serialize};
 
 /// Durations of an operation's stages in the order they ran: `(name, microseconds)`.
 pub type Stages = Vec<(String, u64)>;
+
+/// Host time: nanoseconds of its wall clock since the epoch, on which daemon and VMM agree.
+pub fn host_time_ns() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// What a new VMM process boots.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -38,13 +46,15 @@ pub enum Command {
     },
     /// Stop the vCPUs and keep the VM (a pooled child that waits). Answer: `Paused`.
     Pause,
-    /// Run again after `Pause`. Answer: `Resumed`.
-    Resume,
+    /// Run again after `Pause`. With `at_ns` the guest's clocks go on from where they stopped as of that host time: who
+    /// sends this can tell the guest by how much it is behind. Without, they have run on: to the guest nothing happened
+    /// but that it was slow. Answer: `Resumed`.
+    Resume { at_ns: Option<u64> },
     /// Save all state, close every KVM descriptor, become a frozen checkpoint. Answer: `Parked`.
     Park,
-    /// Only when frozen: make a child that runs. The new control socket comes with this message; the child answers
+    /// Only when frozen: make a child that runs, its clocks going on as of host time `at_ns`. The new control socket comes with this message; the child answers
     /// `Started` on it, the frozen process answers `Forked` here.
-    Fork { tag: u64 },
+    Fork { tag: u64, at_ns: u64 },
     /// Exit with status 0. No answer.
     Close,
 }
@@ -68,14 +78,18 @@ pub enum Event {
         #[serde(with = "serde_bytes")]
         data: Vec<u8>,
     },
+    /// `at_ns`: host time at which the guest's clocks stopped.
     Paused {
+        at_ns: u64,
         stages: Stages,
     },
     Resumed {
         stages: Stages,
     },
-    /// `dirty_pages`: 4 KiB guest pages that differ from the base (private pages).
+    /// `at_ns`: host time at which the guest's clocks stopped. `dirty_pages`: 4 KiB guest pages that differ from the base
+    /// (private pages).
     Parked {
+        at_ns: u64,
         dirty_pages: u64,
         stages: Stages,
     },

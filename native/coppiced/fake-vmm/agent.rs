@@ -15,14 +15,14 @@
 //! | `die`, `end` | the VMM exits; the guest powers off |
 
 use std::process::exit;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use coppice_wire::agent::{AgentFailure, Chunk, Reply, ReplyBody, Request, Resume, Resumed};
+use coppice_wire::agent::{AgentFailure, Chunk, Clock, Reply, ReplyBody, Request, Resume, Resumed};
 use coppice_wire::vmm::{Event, GuestEnd};
 use coppice_wire::{Value, decode, encode};
 use serde::Serialize;
 use serde::de::Deserialize;
 
+use crate::clock::GuestClock;
 use crate::faults::Faults;
 use crate::socket::Socket;
 
@@ -33,6 +33,7 @@ pub struct Agent {
     hanging: Vec<Request>,
     resumes: u64,
     last_resume: Value,
+    pub clock: GuestClock,
 }
 
 impl Agent {
@@ -45,6 +46,7 @@ impl Agent {
             hanging: Vec::new(),
             resumes: 0,
             last_resume: Value::Nil,
+            clock: GuestClock::default(),
         }
     }
 
@@ -77,6 +79,13 @@ impl Agent {
         };
         let answer = match request.op.as_str() {
             "resume" => return self.resume(&request, socket, faults),
+            "clock" => match faults.value("clock") {
+                Some("silent") => return,
+                Some("refuse") => return refuse(socket, &request, "RESUME_FAILED", "no clock"),
+                Some("garbage") => "what?".into(),
+                Some("wrong") => map([("realtimeNs", self.clock.now_ns().into())]),
+                _ => self.set_clock(&request),
+            },
             "ping" => self.pong(),
             "echo" => request.args.clone(),
             "count" => {
@@ -145,15 +154,15 @@ impl Agent {
         let late = faults
             .number("late-clocks")
             .is_some_and(|n| faulty && self.resumes <= n.unsigned_abs());
-        if late {
+        if late && matches!(resume.clock, Clock::Set { .. }) {
             std::thread::sleep(std::time::Duration::from_millis(120));
         }
-        let clock = if late { resume.realtime_ns } else { realtime_ns() };
+        self.clock.put_right(resume.clock);
         let offset_ns = faults.number("clock-offset-ms").filter(|_| faulty).unwrap_or(0) * 1_000_000;
         let wrong = u64::from(faulty && faults.has("wrong-generation"));
         let resumed = Resumed {
             generation: resume.generation + wrong,
-            realtime_ns: clock.saturating_add_signed(offset_ns),
+            realtime_ns: self.clock.now_ns().saturating_add_signed(offset_ns),
             monotonic_ns: 1,
             boot_id: self.boot_id.clone(),
         };
@@ -168,10 +177,18 @@ impl Agent {
         );
     }
 
+    fn set_clock(&mut self, request: &Request) -> Value {
+        let Ok(clock) = Clock::deserialize(request.args.clone()) else {
+            exit(6)
+        };
+        self.clock.put_right(clock);
+        map([("realtimeNs", self.clock.now_ns().into())])
+    }
+
     fn pong(&self) -> Value {
         map([
             ("bootId", self.boot_id.as_str().into()),
-            ("realtimeNs", realtime_ns().into()),
+            ("realtimeNs", self.clock.now_ns().into()),
             ("monotonicNs", 1.into()),
         ])
     }
@@ -243,10 +260,4 @@ fn to_value(message: &impl Serialize) -> Value {
 
 fn map<const N: usize>(entries: [(&str, Value); N]) -> Value {
     Value::Map(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
-}
-
-fn realtime_ns() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_nanos() as u64)
 }

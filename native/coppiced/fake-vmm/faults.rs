@@ -9,11 +9,13 @@ use std::fs;
 /// | `boot=fail`, `exit`, `silent`, `never-ready` | how booting fails |
 /// | `agent-protocol=N` | version in the agent's ready event |
 /// | `clock-offset-ms=N` | the guest's clock is off by that |
-/// | `late-clocks=N` | the first N answers to resume say a time from before they were asked for |
+/// | `late-clocks=N` | the first N resumes that set the clock are under way for long |
 /// | `same-boot-id`, `fixed-boot-id` | resume keeps the boot identity, or takes one that all children take |
 /// | `wrong-generation` | resume answers another generation in its body |
 /// | `resume=silent`, `refuse`, `garbage` | how resume fails |
 /// | `faulty-children` | the last four groups only hold after the first fork, not at boot |
+/// | `skewed-clock-ms=N` | somebody has set the clock of every child wrong by that |
+/// | `clock=silent`, `refuse`, `garbage`, `wrong` | how setting the clock after a stop fails |
 /// | `park=fail`, `poison`, `exit` | how park fails |
 /// | `fork-fails-every=N`, `fork-dies-at=N`, `fork-hangs`, `fork-names-init` | how the frozen process fails |
 /// | `child-dies-every=N` | a child dies before it has started |

@@ -5,6 +5,7 @@
 //! `Faults`. What its agent can be asked is in `agent.rs`.
 
 mod agent;
+mod clock;
 mod faults;
 mod socket;
 
@@ -56,13 +57,19 @@ impl Machine {
                 Command::Agent { data } if !self.frozen => self.agent.take(&data, &mut self.socket, &self.faults),
                 Command::Agent { .. } => self.fail("VMM_WRONG_STATE", "Agent needs a machine that runs", false),
                 Command::Pause => self.socket.send(&Event::Paused {
+                    at_ns: self.agent.clock.stop(),
                     stages: stages("pause"),
                 }),
-                Command::Resume => self.socket.send(&Event::Resumed {
-                    stages: stages("clock"),
-                }),
+                Command::Resume { at_ns } => {
+                    if let Some(at_ns) = at_ns {
+                        self.agent.clock.go_on(at_ns);
+                    }
+                    self.socket.send(&Event::Resumed {
+                        stages: stages("clock"),
+                    });
+                }
                 Command::Park => self.park(),
-                Command::Fork { tag } => self.fork(tag, descriptor),
+                Command::Fork { tag, at_ns } => self.fork(tag, at_ns, descriptor),
                 Command::Close if self.faults.has("ignore-close") => {}
                 Command::Close => exit(0),
             }
@@ -101,6 +108,7 @@ impl Machine {
             _ => {
                 self.frozen = true;
                 self.socket.send(&Event::Parked {
+                    at_ns: self.agent.clock.stop(),
                     dirty_pages: 42,
                     stages: stages("save"),
                 });
@@ -108,7 +116,7 @@ impl Machine {
         }
     }
 
-    fn fork(&mut self, tag: u64, descriptor: Option<OwnedFd>) {
+    fn fork(&mut self, tag: u64, at_ns: u64, descriptor: Option<OwnedFd>) {
         let Some(descriptor) = descriptor.filter(|_| self.frozen) else {
             return self.fail("VMM_WRONG_STATE", "Fork needs a frozen machine and a socket", false);
         };
@@ -132,7 +140,7 @@ impl Machine {
         // SAFETY: as fork(): without CLONE_VM the child has a copy of everything, and this process has one thread.
         let pid = unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_PARENT | libc::SIGCHLD, 0, 0, 0, 0) };
         match pid {
-            0 => self.begin_child(descriptor),
+            0 => self.begin_child(at_ns, descriptor),
             pid => {
                 let pid = if self.faults.has("fork-names-init") {
                     1
@@ -148,7 +156,11 @@ impl Machine {
         }
     }
 
-    fn begin_child(&mut self, descriptor: OwnedFd) {
+    fn begin_child(&mut self, at_ns: u64, descriptor: OwnedFd) {
+        self.agent.clock.go_on(at_ns);
+        self.agent
+            .clock
+            .skew(self.faults.number("skewed-clock-ms").unwrap_or(0));
         let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
         self.socket = Socket::new(descriptor);
         self.frozen = false;

@@ -73,6 +73,13 @@ pub const RESUME_ATTEMPTS: u32 = 5;
 /// behind, instead of none.
 pub const MAX_CLOCK_LATENESS: Duration = Duration::from_secs(1);
 
+/// A stop that the guest's clocks run on through. A guest that was stopped for longer has timers and housekeeping to catch
+/// up with (measured: some milliseconds more to its first answer after a second), so that telling it the time costs less.
+pub const MAX_CLOCK_LEAP: Duration = Duration::from_millis(500);
+
+/// Scheduling priority (nice) of work that nobody waits for: a child that runs ahead, a VM that is taken apart.
+pub const BACKGROUND_NICE: i32 = 15;
+
 /// From the order to shut down to the daemon's exit.
 pub const SHUTDOWN_DEADLINE: Duration = Duration::from_millis(2_500);
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{Daemon, call, children, get, map, number, text};
 use coppice_wire::Value;
+use coppice_wire::vmm::host_time_ns;
 
 fn fork(checkpoint: &str, n: i64) -> Value {
     map([("checkpoint", checkpoint.into()), ("n", n.into())])
@@ -21,6 +22,9 @@ fn ahead(checkpoint: &str, n: i64) -> Value {
         ("runAhead", true.into()),
     ])
 }
+
+/// Longer than what a guest's clocks run on through.
+const LONG_STOP: Duration = Duration::from_millis(600);
 
 fn lease(sandbox: &str) -> Value {
     map([("sandbox", sandbox.into())])
@@ -198,9 +202,53 @@ fn siblings_with_one_boot_identity_are_not_both_handed_out() {
 fn resume_that_was_delivered_late_is_repeated_until_the_clock_is_right() {
     let daemon = Daemon::start();
     let mut client = daemon.client();
-    let checkpoint = client.checkpoint(&daemon, "faulty-children\nlate-clocks=3");
+    let checkpoint = client.checkpoint(&daemon, "faulty-children\nlate-clocks=3\nskewed-clock-ms=3600000");
     let child = client.fork_one(&checkpoint);
     client.agent(&child, "ping").unwrap();
+}
+
+#[test]
+fn clock_of_a_child_is_right_however_long_its_checkpoint_waited() {
+    let daemon = Daemon::start();
+    let mut client = daemon.client();
+    let checkpoint = client.checkpoint(&daemon, "");
+    let waiting = children(&client.call("sandbox.fork", ahead(&checkpoint, 1)))
+        .remove(0)
+        .unwrap();
+    std::thread::sleep(LONG_STOP);
+    client.call("sandbox.lease", lease(&waiting));
+    for child in [client.fork_one(&checkpoint), waiting] {
+        let before = host_time_ns();
+        let told = number(&client.agent(&child, "ping").unwrap(), "realtimeNs");
+        assert!((before - 50_000_000..host_time_ns() + 50_000_000).contains(&told));
+    }
+}
+
+#[test]
+fn leased_child_that_does_not_set_its_clock_answers_nothing_and_is_gone() {
+    let daemon = Daemon::start();
+    let mut client = daemon.client();
+    for (fault, expected) in [
+        ("clock=silent", "before it had set its clock"),
+        ("clock=refuse", "no clock"),
+        ("clock=garbage", "clock"),
+        ("clock=wrong", "ms off after a stop"),
+    ] {
+        let checkpoint = client.checkpoint(&daemon, fault);
+        let child = children(&client.call("sandbox.fork", ahead(&checkpoint, 1)))
+            .remove(0)
+            .unwrap();
+        std::thread::sleep(LONG_STOP);
+        // Found with its first answer, which may come before the lease's or after it.
+        let leased = client.try_call("sandbox.lease", lease(&child));
+        let error = leased.and_then(|_| client.agent(&child, "ping")).unwrap_err();
+        assert!(
+            ["HANDOUT_FAILED", "SANDBOX_POISONED"].contains(&error.code.as_str()) && error.message.contains(expected),
+            "{fault}: {error:?}"
+        );
+        client.call("checkpoint.drop", map([("checkpoint", checkpoint.into())]));
+        daemon.wait_for_vmms(0);
+    }
 }
 
 #[test]

@@ -392,7 +392,11 @@ fn wrong_state_is_refused(rig: &mut Rig) -> Outcome<()> {
         config: rig.config.clone(),
     };
     let mut child = rig.child()?;
-    for command in [&boot, &Command::Resume, &Command::Fork { tag: 1 }] {
+    for command in [
+        &boot,
+        &Command::Resume { at_ns: None },
+        &Command::Fork { tag: 1, at_ns: 0 },
+    ] {
         refused(&mut child, command, "VMM_WRONG_STATE")?;
     }
     child.request_fork(2)?;
@@ -402,13 +406,13 @@ fn wrong_state_is_refused(rig: &mut Rig) -> Outcome<()> {
     for command in [
         &boot,
         &Command::Pause,
-        &Command::Resume,
+        &Command::Resume { at_ns: None },
         &Command::Park,
         &Command::Agent { data: vec![] },
     ] {
         refused(&mut child, command, "VMM_WRONG_STATE")?;
     }
-    refused(&mut child, &Command::Fork { tag: 3 }, "VMM_PROTOCOL")?;
+    refused(&mut child, &Command::Fork { tag: 3, at_ns: 0 }, "VMM_PROTOCOL")?;
     let mut grandchild = child.fork()?.child;
     equal("count", grandchild.number("count")?, 3)?;
     grandchild.close()?;

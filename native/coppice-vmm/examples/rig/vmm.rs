@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use coppice_wire::encode_frame;
 use coppice_wire::frame::read_message;
-use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd, Stages};
+use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd, Stages, host_time_ns};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
@@ -133,7 +133,8 @@ impl Vmm {
     }
 
     pub fn resume(&mut self) -> Outcome<()> {
-        self.send(&Command::Resume)?;
+        let at_ns = host_time_ns();
+        self.send(&Command::Resume { at_ns: Some(at_ns) })?;
         match self.answer()? {
             Event::Resumed { .. } => Ok(()),
             other => Err(format!("expected Resumed, got {other:?}").into()),
@@ -144,7 +145,9 @@ impl Vmm {
         let start = Instant::now();
         self.send(&Command::Park)?;
         match self.answer()? {
-            Event::Parked { dirty_pages, stages } => Ok((dirty_pages, stages, start.elapsed())),
+            Event::Parked {
+                dirty_pages, stages, ..
+            } => Ok((dirty_pages, stages, start.elapsed())),
             other => Err(format!("expected Parked, got {other:?}").into()),
         }
     }
@@ -172,7 +175,10 @@ impl Vmm {
     pub fn request_fork(&mut self, tag: u64) -> Outcome<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(PATIENCE))?;
-        let frame = encode_frame(&Command::Fork { tag })?;
+        let frame = encode_frame(&Command::Fork {
+            tag,
+            at_ns: host_time_ns(),
+        })?;
         let descriptors = [theirs.as_raw_fd()];
         let rights = [ControlMessage::ScmRights(&descriptors)];
         sendmsg::<()>(

@@ -8,7 +8,7 @@ mod vm;
 
 pub use cpuid::guest_cpuid;
 pub use msrs::MsrList;
-pub use state::{VmState, skip_stall};
+pub use state::{StoppedClocks, VmState, skip_stall};
 pub use vm::{LiveVm, check_capabilities};
 
 #[derive(Debug, thiserror::Error)]

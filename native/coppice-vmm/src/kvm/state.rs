@@ -2,6 +2,7 @@
 
 use std::arch::x86_64::__cpuid;
 
+use coppice_wire::vmm::host_time_ns;
 use kvm_bindings::*;
 use kvm_ioctls::{VcpuFd, VmFd};
 
@@ -16,8 +17,38 @@ const AVAILABLE_TASK: u8 = 9;
 /// A stopped machine.
 pub struct VmState {
     irqchips: Vec<kvm_irqchip>,
-    clock: kvm_clock_data,
+    clock: GuestClock,
     vcpus: Vec<VcpuState>,
+}
+
+/// A guest's monotonic clock (kvm-clock) where it stopped.
+#[derive(Debug, Clone, Copy)]
+pub struct GuestClock {
+    nanoseconds: u64,
+    stopped_at_ns: u64,
+}
+
+/// A way from the daemon takes less; more is an error in somebody's clock.
+const LONGEST_WAY_NS: u64 = 60_000_000_000;
+
+impl GuestClock {
+    pub fn read(vm: &VmFd) -> Result<Self, KvmError> {
+        let nanoseconds = vm.get_clock().named("KVM_GET_CLOCK")?.clock;
+        Ok(Self {
+            nanoseconds,
+            stopped_at_ns: host_time_ns(),
+        })
+    }
+
+    /// The clock goes on from here as of host time `at_ns`: without flags KVM does not add the time in between.
+    pub fn set(&self, vm: &VmFd, at_ns: u64) -> Result<(), KvmError> {
+        let way = host_time_ns().saturating_sub(at_ns).min(LONGEST_WAY_NS);
+        let clock = kvm_clock_data {
+            clock: self.nanoseconds + way,
+            ..Default::default()
+        };
+        vm.set_clock(&clock).named("KVM_SET_CLOCK")
+    }
 }
 
 struct VcpuState {
@@ -32,6 +63,35 @@ struct VcpuState {
     deadline: Option<Msrs>,
     tsc: u64,
     events: kvm_vcpu_events,
+}
+
+/// The clocks of a machine that is stopped and keeps its VM. Time does not pass for its guest: what was to happen
+/// meanwhile need not be caught up with, and no kernel has to take a leap that overflows its arithmetic.
+pub struct StoppedClocks {
+    monotonic: GuestClock,
+    counters: Vec<u64>,
+}
+
+impl StoppedClocks {
+    pub fn read(live: &LiveVm) -> Result<Self, KvmError> {
+        Ok(Self {
+            monotonic: GuestClock::read(&live.vm)?,
+            counters: live.vcpus.iter().map(tsc::read).collect::<Result<_, _>>()?,
+        })
+    }
+
+    pub fn stopped_at_ns(&self) -> u64 {
+        self.monotonic.stopped_at_ns
+    }
+
+    /// They go on as of host time `at_ns`.
+    pub fn set(&self, live: &LiveVm, at_ns: u64) -> Result<(), KvmError> {
+        self.monotonic.set(&live.vm, at_ns)?;
+        live.vcpus
+            .iter()
+            .zip(&self.counters)
+            .try_for_each(|(vcpu, counter)| tsc::write(vcpu, *counter))
+    }
 }
 
 impl VmState {
@@ -51,29 +111,25 @@ impl VmState {
             live.vm.get_irqchip(&mut chip).named("KVM_GET_IRQCHIP")?;
             irqchips.push(chip);
         }
-        let clock = live.vm.get_clock().named("KVM_GET_CLOCK")?;
+        let clock = GuestClock::read(&live.vm)?;
         Ok(Self { irqchips, clock, vcpus })
     }
 
-    /// Puts the state into a new machine whose CPUID is set.
-    pub fn restore(&self, live: &LiveVm) -> Result<(), KvmError> {
+    /// Host time at which the machine stopped.
+    pub fn stopped_at_ns(&self) -> u64 {
+        self.clock.stopped_at_ns
+    }
+
+    /// Puts the state into a new machine whose CPUID is set. Its clocks go on as of host time `at_ns`.
+    pub fn restore(&self, live: &LiveVm, at_ns: u64) -> Result<(), KvmError> {
         for chip in &self.irqchips {
             live.vm.set_irqchip(chip).named("KVM_SET_IRQCHIP")?;
         }
-        self.restore_clock(&live.vm)?;
+        self.clock.set(&live.vm, at_ns)?;
         for (vcpu, state) in live.vcpus.iter().zip(&self.vcpus) {
             state.restore(vcpu)?;
         }
         Ok(())
-    }
-
-    /// The guest's monotonic clock goes on from where it stopped: without flags KVM does not add the time in between.
-    fn restore_clock(&self, vm: &VmFd) -> Result<(), KvmError> {
-        let clock = kvm_clock_data {
-            clock: self.clock.clock,
-            ..Default::default()
-        };
-        vm.set_clock(&clock).named("KVM_SET_CLOCK")
     }
 }
 

@@ -7,14 +7,15 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use coppice_wire::agent::{AgentFailure, Chunk, Reply, ReplyBody, Request};
-use coppice_wire::vmm::Command;
+use coppice_wire::agent::{AgentFailure, Chunk, ClockTold, Reply, ReplyBody, Request};
+use coppice_wire::vmm::{Command, host_time_ns};
 use coppice_wire::{FrameError, Value, decode, encode, encode_frame};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::defaults::{CALL_QUEUE, MAX_AGENT_CHUNK_BYTES};
+use crate::defaults::{CALL_QUEUE, MAX_AGENT_CHUNK_BYTES, MAX_CLOCK_ERROR};
 use crate::machine::process::Ending;
 use crate::outbox::{Outbox, OutboxError};
+use crate::values::from_value;
 
 /// What a pending call receives, in the order the agent sent it.
 #[derive(Debug)]
@@ -51,6 +52,12 @@ pub enum CallError {
 pub enum Hostile {
     #[error("The agent sent a message that can't be decoded: {0}")]
     Undecodable(FrameError),
+    #[error("The agent answered a request before it had set its clock")]
+    ClockSkipped,
+    #[error("The agent could not set its clock: {0}")]
+    ClockRefused(String),
+    #[error("The guest's clock is {error_ms} ms off after a stop")]
+    ClockWrong { error_ms: i64 },
     #[error("The agent sent a piece of output of {bytes} bytes; the limit is {MAX_AGENT_CHUNK_BYTES}")]
     ChunkTooLarge { bytes: usize },
 }
@@ -68,10 +75,18 @@ pub enum Accepted {
     Nothing { stale: bool },
 }
 
+#[derive(Debug, Clone, Copy)]
+struct ClockDue {
+    id: u64,
+    sent_at_ns: u64,
+}
+
 pub struct AgentLink {
     generation: Cell<u64>,
     pending: RefCell<HashMap<u64, Pending>>,
     cut: RefCell<Option<Cut>>,
+    /// The clock that the agent must set before it does anything else.
+    clock: Cell<Option<ClockDue>>,
     ready: watch::Sender<Option<u64>>,
 }
 
@@ -82,6 +97,7 @@ impl AgentLink {
             generation: Cell::new(generation),
             pending: RefCell::default(),
             cut: RefCell::default(),
+            clock: Cell::new(None),
             ready: watch::Sender::new(None),
         }
     }
@@ -134,6 +150,22 @@ impl AgentLink {
         Ok((frame, call))
     }
 
+    /// The request that a guest sets its clock after a stop, as a frame for the VMM. Nobody waits for its answer: the link
+    /// itself sees to it that it comes before every other, and is right.
+    pub fn prepare_clock(&self, id: u64, clock: Value, sent_at_ns: u64) -> Result<Vec<u8>, CallError> {
+        let request = Request {
+            id,
+            generation: self.generation(),
+            op: "clock".to_owned(),
+            args: clock,
+        };
+        let frame = encode_frame(&Command::Agent {
+            data: encode(&request)?,
+        })?;
+        self.clock.set(Some(ClockDue { id, sent_at_ns }));
+        Ok(frame)
+    }
+
     /// Fails all pending calls and every later one.
     pub fn cut(&self, cut: Cut) {
         self.cut.borrow_mut().get_or_insert(cut.clone());
@@ -173,6 +205,11 @@ impl AgentLink {
             }
             return Ok(Accepted::Nothing { stale: false });
         }
+        if let Some(due) = self.clock.get() {
+            check_told_clock(due, reply, host_time_ns())?;
+            self.clock.set(None);
+            return Ok(Accepted::Nothing { stale: false });
+        }
         Ok(self.delivery(reply))
     }
 
@@ -191,6 +228,33 @@ impl AgentLink {
         // The entry stays until the caller drops it: the delivery may have to wait, and `cut` must still reach it.
         Accepted::Deliver(to, delivery)
     }
+}
+
+fn check_told_clock(due: ClockDue, reply: Reply, now_ns: u64) -> Result<(), Hostile> {
+    if reply.id != due.id {
+        return Err(Hostile::ClockSkipped);
+    }
+    let told = match reply.body {
+        ReplyBody::Ok(value) => from_value::<ClockTold>(value).map_err(Hostile::ClockRefused)?,
+        ReplyBody::Err(failure) => return Err(Hostile::ClockRefused(failure.message)),
+        ReplyBody::Chunk(_) | ReplyBody::Event(_) => return Err(Hostile::ClockSkipped),
+    };
+    match clock_error_ms(due.sent_at_ns, told.realtime_ns, now_ns) {
+        0 => Ok(()),
+        error_ms => Err(Hostile::ClockWrong { error_ms }),
+    }
+}
+
+/// By how many milliseconds a clock is off that was read at some time between `from_ns` and `to_ns`; 0 where it is right
+/// within `MAX_CLOCK_ERROR`.
+pub fn clock_error_ms(from_ns: u64, read_ns: u64, to_ns: u64) -> i64 {
+    let limit = MAX_CLOCK_ERROR.as_nanos() as i128;
+    let (from, read, to) = (i128::from(from_ns), i128::from(read_ns), i128::from(to_ns));
+    if (from - limit..=to + limit).contains(&read) {
+        return 0;
+    }
+    let error_ms = (read - to) / 1_000_000;
+    i64::try_from(error_ms).unwrap_or(if error_ms < 0 { i64::MIN } else { i64::MAX })
 }
 
 /// The `ready` event's protocol version.

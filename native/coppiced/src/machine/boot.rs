@@ -120,7 +120,7 @@ pub async fn boot(host: &Rc<Host>, session: &Session, spec: BootSpec) -> Result<
         &sandbox,
         HandOut {
             keep_randomness: false,
-            wake: false,
+            stopped_ns: None,
         },
     )
     .await;

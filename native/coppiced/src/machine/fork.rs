@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use coppice_wire::vmm::{Command, Event};
+use coppice_wire::vmm::{Command, Event, host_time_ns};
 use nix::unistd::Pid;
 
 use crate::checkpoints::{Checkpoint, CheckpointError};
@@ -13,7 +13,7 @@ use crate::host::Host;
 use crate::machine::boot::Made;
 use crate::machine::custody::Custody;
 use crate::machine::handout::{HandOut, HandOutError, hand_out, micros_since};
-use crate::machine::process::{Ending, Role, VmmError, VmmProcess, expect_answer, vmm_stages};
+use crate::machine::process::{Ending, Role, Urgency, VmmError, VmmProcess, expect_answer, vmm_stages};
 use crate::machine::sandbox::{Sandbox, SandboxError};
 use crate::machine::spawn::{SpawnError, control_socket, own_child};
 use crate::machine::state::State;
@@ -97,9 +97,17 @@ pub async fn fork_child(
     ));
     let custody = Custody::new(host, &sandbox);
 
+    // The child is born with its template's priority.
+    let urgency = if spec.run_ahead {
+        Urgency::Background
+    } else {
+        Urgency::Foreground
+    };
+    checkpoint.process.set_urgency(urgency);
     let started = process.expect("start");
-    let tag = host.ids.request();
-    let forked = checkpoint.process.send(&Command::Fork { tag }, Some(theirs));
+    let (tag, at_ns) = (host.ids.request(), host_time_ns());
+    let stopped_ns = checkpoint.process.stopped(at_ns).wall_ns;
+    let forked = checkpoint.process.send(&Command::Fork { tag, at_ns }, Some(theirs));
     let forked = match forked {
         Ok(due) => due.within(CONTROL_DEADLINE).await,
         Err(error) => Err(error),
@@ -108,6 +116,7 @@ pub async fn fork_child(
     let forked = expect_answer!(forked, "fork", Event::Forked { pid, stages, .. } => (pid, stages));
     let (pid, forked) = forked.map_err(|error| parent_failed(checkpoint, error))?;
     claim(host, &process, pid)?;
+    process.set_urgency(urgency);
     let mut stages = vmm_stages(forked);
 
     let started = started.within(CONTROL_DEADLINE).await?;
@@ -117,14 +126,15 @@ pub async fn fork_child(
     stages.push(("fork".to_owned(), micros_since(begin)));
     let hand_over = HandOut {
         keep_randomness: spec.keep_randomness,
-        wake: false,
+        stopped_ns: Some(stopped_ns),
     };
     stages.extend(hand_out(host, &sandbox, hand_over).await?);
     if spec.run_ahead {
         let paused = process.ask(Command::Pause).await?;
-        stages.extend(vmm_stages(
-            expect_answer!(paused, "pause", Event::Paused { stages } => stages)?,
-        ));
+        let paused = expect_answer!(paused, "pause", Event::Paused { at_ns, stages } => (at_ns, stages));
+        let (at_ns, paused) = paused?;
+        process.set_stopped_at_ns(at_ns);
+        stages.extend(vmm_stages(paused));
     }
     sandbox.advance(
         State::Booting,

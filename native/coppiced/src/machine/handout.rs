@@ -2,17 +2,19 @@
 //!
 //! Fails closed: whoever calls this holds the sandbox in custody and discards it on any error.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use coppice_wire::agent::{AgentFailure, Resume, Resumed};
-use coppice_wire::vmm::{Command, Event, Stages};
+use coppice_wire::agent::{AgentFailure, Clock, Resume, Resumed};
+use coppice_wire::vmm::{Command, Event, Stages, host_time_ns};
 
-use crate::defaults::{CONTROL_DEADLINE, MAX_CLOCK_ERROR, MAX_CLOCK_LATENESS, RESUME_ATTEMPTS, RESUME_DEADLINE};
+use crate::defaults::{
+    CONTROL_DEADLINE, MAX_CLOCK_ERROR, MAX_CLOCK_LATENESS, MAX_CLOCK_LEAP, RESUME_ATTEMPTS, RESUME_DEADLINE,
+};
 use crate::errors::{FaultDomain, Spec, Typed, shorten};
 use crate::host::Host;
 use crate::ids::{RandomError, random_bytes, random_hex};
-use crate::machine::agent_link::{CallError, Cut, PendingCall, send};
-use crate::machine::process::{VmmError, expect_answer, vmm_stages};
+use crate::machine::agent_link::{CallError, Cut, PendingCall, clock_error_ms, send};
+use crate::machine::process::{Stopped, VmmError, expect_answer, vmm_stages};
 use crate::machine::sandbox::Sandbox;
 use crate::values::{ValueError, from_value, to_value};
 
@@ -80,50 +82,82 @@ impl From<CallError> for HandOutError {
 pub struct HandOut {
     /// Keep the checkpoint's kernel randomness.
     pub keep_randomness: bool,
-    /// The VM is stopped: let it run with the same write.
-    pub wake: bool,
+    /// By how much the guest's clock is behind, where it was right when it stopped.
+    pub stopped_ns: Option<u64>,
 }
 
-/// Returns the stages: the VMM's, where it was woken, and `agent.resume`.
+/// Gives a child that ran ahead to its owner. Its randomness, names and generation are its own since it ran ahead, and
+/// nobody else has ever had them. Its clocks run on through a short stop. After a long one its kernel would first catch up
+/// with everything that was due meanwhile: then they have stood still, and the wall clock is behind, of which the guest is
+/// told before it is told anything else; its answer, which the agent's link checks, comes before any other.
+pub async fn wake(host: &Host, sandbox: &Sandbox) -> Result<Stages, HandOutError> {
+    let process = &sandbox.process;
+    let now_ns = host_time_ns();
+    let Stopped { wall_ns, is_real } = process.stopped(now_ns);
+    let (at_ns, frame) = if is_real && u128::from(wall_ns) < MAX_CLOCK_LEAP.as_nanos() {
+        (None, Vec::new())
+    } else {
+        let clock = to_value(&Clock::Advance { stopped_ns: wall_ns })?;
+        let frame = process.agent.prepare_clock(host.ids.request(), clock, now_ns)?;
+        (Some(now_ns), frame)
+    };
+    let woken = process
+        .send_with(&Command::Resume { at_ns }, None, frame)?
+        .within(CONTROL_DEADLINE)
+        .await?;
+    Ok(vmm_stages(
+        expect_answer!(woken, "resume", Event::Resumed { stages } => stages)?,
+    ))
+}
+
+/// Returns one stage, `agent.resume`.
 pub async fn hand_out(host: &Host, sandbox: &Sandbox, options: HandOut) -> Result<Stages, HandOutError> {
-    let mut stages = Stages::new();
     let begin = Instant::now();
     let machine_id = random_hex::<16>()?;
-    let mut wake = options.wake;
-    let mut late = Err(HandOutError::ClockLate { error_ms: 0 });
-    for number in 1..=RESUME_ATTEMPTS {
-        let attempt = Attempt {
-            machine_id: &machine_id,
-            keep_randomness: options.keep_randomness,
-            wake,
-            max_lateness: if number < RESUME_ATTEMPTS {
-                MAX_CLOCK_ERROR
-            } else {
-                MAX_CLOCK_LATENESS
-            },
-        };
-        late = attempt.run(host, sandbox, &mut stages).await;
-        match late {
-            Err(HandOutError::ClockLate { .. }) => wake = false,
-            _ => break,
+    let resume = |clock, max_lateness| Attempt {
+        machine_id: &machine_id,
+        keep_randomness: options.keep_randomness,
+        clock,
+        max_lateness,
+    };
+    let mut resumed = match options.stopped_ns {
+        Some(stopped_ns) => {
+            let clock = Some(Clock::Advance { stopped_ns });
+            resume(clock, Duration::MAX).run(host, sandbox).await
         }
+        None => Err(HandOutError::ClockLate { error_ms: 0 }),
+    };
+    // Somebody may have set the clock in the guest.
+    if let Err(HandOutError::Clock { .. }) = resumed {
+        resumed = Err(HandOutError::ClockLate { error_ms: 0 });
     }
-    let resumed = late?;
+    for number in 1..=RESUME_ATTEMPTS {
+        let Err(HandOutError::ClockLate { .. }) = resumed else {
+            break;
+        };
+        let max_lateness = if number < RESUME_ATTEMPTS {
+            MAX_CLOCK_ERROR
+        } else {
+            MAX_CLOCK_LATENESS
+        };
+        resumed = resume(None, max_lateness).run(host, sandbox).await;
+    }
+    let resumed = resumed?;
     check_boot_id(host, sandbox, &resumed, options.keep_randomness)?;
     *sandbox.boot_id.borrow_mut() = resumed.boot_id;
-    stages.push(("agent.resume".to_owned(), micros_since(begin)));
-    Ok(stages)
+    Ok(vec![("agent.resume".to_owned(), micros_since(begin))])
 }
 
 struct Attempt<'a> {
     machine_id: &'a str,
     keep_randomness: bool,
-    wake: bool,
+    /// `None`: the host's clock at the moment of sending.
+    clock: Option<Clock>,
     max_lateness: Duration,
 }
 
 impl Attempt<'_> {
-    async fn run(&self, host: &Host, sandbox: &Sandbox, stages: &mut Stages) -> Result<Resumed, HandOutError> {
+    async fn run(&self, host: &Host, sandbox: &Sandbox) -> Result<Resumed, HandOutError> {
         let process = &sandbox.process;
         let generation = host.ids.generation();
         process.agent.adopt(generation);
@@ -131,28 +165,18 @@ impl Attempt<'_> {
             true => None,
             false => Some(random_bytes::<64>()?.to_vec()),
         };
-        let sent_at = realtime_ns();
+        let sent_at = host_time_ns();
         let resume = Resume {
             generation,
             seed,
-            realtime_ns: sent_at,
+            clock: self.clock.unwrap_or(Clock::Set { realtime_ns: sent_at }),
             hostname: sandbox.id.clone(),
             machine_id: self.machine_id.to_owned(),
         };
         let (frame, mut call) = process
             .agent
             .prepare(host.ids.request(), "resume", to_value(&resume)?)?;
-        if self.wake {
-            let woken = process
-                .send_with(&Command::Resume, None, frame)?
-                .within(CONTROL_DEADLINE)
-                .await?;
-            stages.extend(vmm_stages(
-                expect_answer!(woken, "resume", Event::Resumed { stages } => stages)?,
-            ));
-        } else {
-            send(&process.outbox, frame).await?;
-        }
+        send(&process.outbox, frame).await?;
         let resumed = answer(&mut call).await?;
         if resumed.generation != generation {
             return Err(HandOutError::WrongGeneration {
@@ -160,7 +184,7 @@ impl Attempt<'_> {
                 wanted: generation,
             });
         }
-        check_clock(sent_at, resumed.realtime_ns, realtime_ns(), self.max_lateness)?;
+        check_clock(sent_at, resumed.realtime_ns, host_time_ns(), self.max_lateness)?;
         Ok(resumed)
     }
 }
@@ -172,16 +196,16 @@ async fn answer(call: &mut PendingCall) -> Result<Resumed, HandOutError> {
     from_value(answer).map_err(|reason| HandOutError::Malformed(shorten(reason, MAX_AGENT_MESSAGE_BYTES)))
 }
 
-/// The guest read its clock at some time between `sent_at` and `received_at`. Outside of that it is wrong; inside, but
-/// more than `max_lateness` from now, the request was under way for long and set a clock that was late already.
+/// `ClockLate`: the guest read its clock in time, but long before now: a request that was under way for so long has set a
+/// clock that was late already.
 fn check_clock(sent_at: u64, guest: u64, received_at: u64, max_lateness: Duration) -> Result<(), HandOutError> {
-    let limit = MAX_CLOCK_ERROR.as_nanos() as i128;
-    let (sent_at, guest, received_at) = (i128::from(sent_at), i128::from(guest), i128::from(received_at));
-    let error_ms = ((guest - received_at) / 1_000_000).clamp(i64::MIN.into(), i64::MAX.into()) as i64;
-    if guest < sent_at - limit || guest > received_at + limit {
+    let error_ms = clock_error_ms(sent_at, guest, received_at);
+    if error_ms != 0 {
         return Err(HandOutError::Clock { error_ms });
     }
-    if guest <= received_at - max_lateness.as_nanos() as i128 {
+    let late_ns = received_at.saturating_sub(guest);
+    if u128::from(late_ns) >= max_lateness.as_nanos() {
+        let error_ms = -i64::try_from(late_ns / 1_000_000).unwrap_or(i64::MAX);
         return Err(HandOutError::ClockLate { error_ms });
     }
     Ok(())
@@ -205,11 +229,6 @@ fn check_boot_id(host: &Host, sandbox: &Sandbox, resumed: &Resumed, kept: bool) 
         Some(twin) if !kept => Err(HandOutError::DuplicateBootId { other: twin.id.clone() }),
         _ => Ok(()),
     }
-}
-
-pub fn realtime_ns() -> u64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX)
 }
 
 pub fn micros_since(begin: Instant) -> u64 {

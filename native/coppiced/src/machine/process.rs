@@ -4,15 +4,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use coppice_wire::vmm::{Command, Event, GuestEnd, Stages};
 use coppice_wire::{FrameError, encode_frame};
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use tokio::sync::{oneshot, watch};
 
-use crate::defaults::CONTROL_DEADLINE;
+use crate::defaults::{BACKGROUND_NICE, CONTROL_DEADLINE, MAX_CLOCK_ERROR};
 use crate::machine::agent_link::{AgentLink, Cut};
 use crate::machine::console::Console;
 use crate::outbox::Outbox;
@@ -119,12 +121,57 @@ impl Role {
     }
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Stop {
+    at_ns: u64,
+    noticed: Instant,
+}
+
+/// How long a guest was stopped.
+#[derive(Debug, Default)]
+pub struct Stopped {
+    /// By the host's wall clock, which is what the guest's must follow.
+    pub wall_ns: u64,
+    /// Whether as much time has really passed: not where the host's clock was set meanwhile.
+    pub is_real: bool,
+}
+
+impl Stop {
+    fn until(&self, now_ns: u64) -> Stopped {
+        let (wall, real) = (
+            i128::from(now_ns) - i128::from(self.at_ns),
+            self.noticed.elapsed().as_nanos() as i128,
+        );
+        Stopped {
+            wall_ns: u64::try_from(wall).unwrap_or(0),
+            is_real: (wall - real).unsigned_abs() < MAX_CLOCK_ERROR.as_nanos() / 2,
+        }
+    }
+}
+
+/// Whether somebody waits for a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Urgency {
+    Foreground,
+    Background,
+}
+
+/// Whether this daemon may give a process back the priority that it took from it.
+fn may_raise_priority() -> bool {
+    static MAY: OnceLock<bool> = OnceLock::new();
+    // The limit counts down from nice 20.
+    const NICE_0: u64 = 20;
+    *MAY.get_or_init(|| geteuid().is_root() || getrlimit(Resource::RLIMIT_NICE).is_ok_and(|(soft, _)| soft >= NICE_0))
+}
+
 pub struct VmmProcess {
     pub outbox: Outbox,
     pub agent: Rc<AgentLink>,
     pub console: RefCell<Console>,
     pub role: RefCell<Role>,
     pid: Cell<Option<Pid>>,
+    /// When the guest stopped last, by the host's two clocks.
+    stop: Cell<Option<Stop>>,
     /// Answers that are due, in the order of their commands.
     due: RefCell<VecDeque<(&'static str, oneshot::Sender<Answer>)>>,
     ending: RefCell<Option<Ending>>,
@@ -165,6 +212,7 @@ impl VmmProcess {
             console: RefCell::default(),
             role: RefCell::new(role),
             pid: Cell::new(None),
+            stop: Cell::new(None),
             due: RefCell::default(),
             ending: RefCell::default(),
             exit: watch::Sender::new(None),
@@ -178,6 +226,30 @@ impl VmmProcess {
 
     pub fn set_pid(&self, pid: Pid) {
         self.pid.set(Some(pid));
+    }
+
+    pub fn set_stopped_at_ns(&self, at_ns: u64) {
+        let noticed = Instant::now();
+        self.stop.set(Some(Stop { at_ns, noticed }));
+    }
+
+    /// For how long the guest has been stopped at host time `now_ns`.
+    pub fn stopped(&self, now_ns: u64) -> Stopped {
+        self.stop.get().map_or(Stopped::default(), |stop| stop.until(now_ns))
+    }
+
+    /// Whether somebody waits for what the process does now. A hint to the scheduler, which a daemon that may not raise
+    /// priorities does without: what it lowered it could not raise again.
+    pub fn set_urgency(&self, urgency: Urgency) {
+        let (Some(pid), true) = (self.pid.get(), may_raise_priority()) else {
+            return;
+        };
+        let nice = match urgency {
+            Urgency::Foreground => 0,
+            Urgency::Background => BACKGROUND_NICE,
+        };
+        // SAFETY: takes no pointers. The pid is a child's that is not collected yet, or nobody's.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, pid.as_raw().unsigned_abs(), nice) };
     }
 
     pub fn id(&self) -> String {
@@ -289,7 +361,7 @@ fn name(command: &Command) -> &'static str {
         Command::Boot { .. } => "boot",
         Command::Agent { .. } => "agent",
         Command::Pause => "pause",
-        Command::Resume => "resume",
+        Command::Resume { .. } => "resume",
         Command::Park => "park",
         Command::Fork { .. } => "fork",
         Command::Close => "close",

@@ -18,7 +18,7 @@ const MAX_OP_BYTES: usize = 64;
 const MAX_AGENT_MESSAGE_BYTES: usize = 4 * 1024;
 
 /// Operations that only the daemon may ask for: they change the guest's life, or name other calls by the daemon's ids.
-const RESERVED: [&str; 2] = ["resume", "cancel"];
+const RESERVED: [&str; 3] = ["resume", "clock", "cancel"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,7 +74,11 @@ pub async fn call(context: &Context, params: Value) -> Outcome {
             call.done = true;
             return Err(failed(CallError::Cut(cut)));
         }
-        sent = send(&sandbox.process.outbox, frame) => sent.map_err(failed)?,
+        sent = send(&sandbox.process.outbox, frame) => if sent.is_err() {
+            // The VMM has ended, and why is known in a moment.
+            call.done = true;
+            return Err(failed(CallError::Cut(call.call.cut().await)));
+        }
     }
     loop {
         match call.call.next().await {

@@ -13,8 +13,8 @@ use crate::ids::is_id;
 use crate::machine::agent_link::Cut;
 use crate::machine::boot::{self, BootSpec};
 use crate::machine::custody::Custody;
-use crate::machine::handout::{HandOut, hand_out};
-use crate::machine::process::{VmmError, expect_answer, vmm_stages};
+use crate::machine::handout::wake;
+use crate::machine::process::{Urgency, VmmError, expect_answer, vmm_stages};
 use crate::machine::sandbox::{Sandbox, SandboxError};
 use crate::machine::state::State;
 use crate::methods::{Answer, Context, Outcome};
@@ -47,14 +47,6 @@ struct Leased<'a> {
 #[serde(deny_unknown_fields)]
 struct One {
     sandbox: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Lease {
-    sandbox: String,
-    #[serde(default)]
-    keep_randomness: bool,
 }
 
 #[derive(Serialize)]
@@ -147,20 +139,13 @@ pub async fn boot(context: &Context, params: Value) -> Outcome {
 }
 
 pub async fn lease(context: &Context, params: Value) -> Outcome {
-    let params: Lease = values::params(params)?;
+    let One { sandbox: id } = values::params(params)?;
     let host = &context.host;
-    let sandbox = host.sandbox(&context.session.id, &params.sandbox)?;
+    let sandbox = host.sandbox(&context.session.id, &id)?;
     let _operation = sandbox.begin("lease", State::Ready)?;
     let custody = Custody::new(host, &sandbox);
-    let stages = hand_out(
-        host,
-        &sandbox,
-        HandOut {
-            keep_randomness: params.keep_randomness,
-            wake: true,
-        },
-    )
-    .await?;
+    sandbox.process.set_urgency(Urgency::Foreground);
+    let stages = wake(host, &sandbox).await?;
     sandbox.advance(State::Ready, State::Leased)?;
     custody.release();
     Answer::with_stages(
@@ -190,15 +175,18 @@ pub async fn park(context: &Context, params: Value) -> Outcome {
     sandbox.process.agent.cut(Cut::Frozen);
     let parked = sandbox.process.ask(Command::Park).await;
     let parked = parked.and_then(
-        |answer| expect_answer!(answer, "park", Event::Parked { dirty_pages, stages } => (dirty_pages, stages)),
+        |answer| expect_answer!(answer, "park", Event::Parked { at_ns, dirty_pages, stages } => (at_ns, dirty_pages, stages)),
     );
-    let (dirty_pages, stages) = match parked {
+    let (at_ns, dirty_pages, stages) = match parked {
         Ok(parked) => parked,
         Err(source) => {
             custody.release();
             return Err(park_failed(context, &sandbox, source));
         }
     };
+    sandbox.process.set_stopped_at_ns(at_ns);
+    // What is left, taking its VM apart, is done while nobody waits.
+    sandbox.process.set_urgency(Urgency::Background);
     sandbox.require_state(State::Leased)?;
     let id = host.ids.checkpoint();
     host.freeze(&sandbox, checkpoint_of(&sandbox, id.clone(), params.name, dirty_pages));
