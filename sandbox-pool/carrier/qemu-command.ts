@@ -18,7 +18,6 @@ export const GUEST_SERIAL = "coppice-guest";
 
 const KERNEL_ARGUMENTS = [
   "console=ttyS0",
-  ...(process.env["XARG"] ?? "").split(" ").filter(Boolean),
   "quiet",
   // Without an invariant TSC Linux falls back to a slow clock, and KVM to its catch-up mode.
   "tsc=reliable",
@@ -44,6 +43,7 @@ export function qemuCommand(options: QemuOptions): readonly string[] {
     options.program,
     ...["-name", "coppice-carrier", "-nodefaults", "-no-user-config", "-nographic", "-no-reboot"],
     ...["-machine", "pc,usb=off,mem-merge=off,dump-guest-core=off", "-accel", "tcg"],
+    // Page tables of four levels instead of five: a guest's access walks them level by level for each of its own levels.
     // One CPU: SVM on several emulated CPUs loses interrupts and stops.
     ...["-cpu", "max,svm=on,la57=off", "-smp", "1", "-m", `${options.memoryMiB}`],
     // Should a guest break out of both virtual machines, it can start nothing.
