@@ -12,6 +12,8 @@ import type {
 } from "./algorithm.js";
 import { Archive, createArchive } from "./archive.js";
 import {
+  type ArchiveBook,
+  type ArchiveRecord,
   type ArchiveState,
   type ArchiveStrategy,
   isHeld,
@@ -26,7 +28,7 @@ import { forecastStarts } from "./forecast.js";
 import { mergeOutcome } from "./merge.js";
 import { checkpointsOf, recordVisits } from "./record-outcome.js";
 import type { RolloutOutcome, RolloutTrial } from "./rollout.js";
-import { TrialBook, type TrialRecord } from "./trial-book.js";
+import { TrialBook } from "./trial-book.js";
 
 export interface ArchiveSearch<Options> extends SearchAlgorithm<Options, ArchiveState, RolloutTrial, RolloutOutcome> {
   serialise(state: ArchiveState): SerialisedArchive;
@@ -145,14 +147,14 @@ class ArchiveSearchImpl<Options> implements ArchiveSearch<Options> {
     return this.#state(data.config, data.seed, new Archive(data.config, data.archive), new TrialBook(data.book));
   }
 
-  #state(config: ArchiveConfig, seed: number, archive: Archive, book: TrialBook): ArchiveState {
+  #state(config: ArchiveConfig, seed: number, archive: Archive, book: ArchiveBook): ArchiveState {
     const plannedSteps = book.open.reduce((sum, { steps }) => sum + steps, 0);
     const { name: algorithm, needsCheckpoint } = this.#strategy;
     const held = new Set(neededCheckpoints(archive, book));
     return { algorithm, config, needsCheckpoint, seed, archive, book, held, plannedSteps };
   }
 
-  #issue(state: ArchiveState, changes: MutableChanges): TrialRecord | null {
+  #issue(state: ArchiveState, changes: MutableChanges): ArchiveRecord | null {
     this.#advance(state, changes);
     const { archive, book, config } = state;
     if (this.#block(state) !== null) return null;
@@ -205,7 +207,7 @@ class ArchiveSearchImpl<Options> implements ArchiveSearch<Options> {
   }
 }
 
-function settle(state: ArchiveState, record: TrialRecord, outcome: RolloutOutcome): "waiting" | "settled" {
+function settle(state: ArchiveState, record: ArchiveRecord, outcome: RolloutOutcome): "waiting" | "settled" {
   const { archive, book, config } = state;
   switch (outcome.kind) {
     case "infrastructure-failure":
@@ -232,7 +234,7 @@ function settle(state: ArchiveState, record: TrialRecord, outcome: RolloutOutcom
   }
 }
 
-function toTrial(state: ArchiveState, record: TrialRecord): RolloutTrial {
+function toTrial(state: ArchiveState, record: ArchiveRecord): RolloutTrial {
   const { archive, seed } = state;
   const { node, score, reward, length, checkpoint } = archive.view(record.node);
   return {

@@ -1,3 +1,4 @@
+import { checkKeys, flag, integer } from "./check-options.js";
 import { type CellWeights, type CountWeight, DEFAULTS } from "./defaults.js";
 import { invalidArgument } from "./errors.js";
 
@@ -166,30 +167,6 @@ function countWeight(name: Exclude<keyof CellWeights, "scoreHigh">, given: Count
 function checkNumber(field: string, value: unknown, largest: number): void {
   if (typeof value !== "number" || !(value >= 0 && value <= largest)) {
     throw invalidArgument(field, value, `a number from 0 to ${largest}`);
-  }
-}
-
-function integer(field: string, given: number | undefined, otherwise: number, largest: number): number {
-  const value = given ?? otherwise;
-  if (!Number.isInteger(value) || value < 1 || value > largest) {
-    throw invalidArgument(field, value, `an integer from 1 to ${largest}`);
-  }
-  return value;
-}
-
-function flag(field: string, given: boolean | undefined, otherwise: boolean): boolean {
-  const value = given ?? otherwise;
-  if (typeof value !== "boolean") throw invalidArgument(field, value, "true or false");
-  return value;
-}
-
-function checkKeys(options: object, known: ReadonlySet<string>, prefix: string): void {
-  if (typeof options !== "object" || options === null) {
-    throw invalidArgument(prefix === "" ? "options" : prefix.slice(0, -1), options, "an object");
-  }
-  for (const key of Object.keys(options)) {
-    if (!known.has(key))
-      throw invalidArgument(`${prefix}${key}`, "present", `left out; known are ${[...known].join(", ")}`);
   }
 }
 
