@@ -25,3 +25,28 @@ export function flag(field: string, given: boolean | undefined, otherwise: boole
   if (typeof value !== "boolean") throw invalidArgument(field, value, "true or false");
   return value;
 }
+
+interface Bounds {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** @throws SearchError `INVALID_ARGUMENT` for anything but a number in the closed interval. */
+export function real(field: string, given: number | undefined, otherwise: number, { from, to }: Bounds): number {
+  const value = given ?? otherwise;
+  if (typeof value !== "number" || !(value >= from && value <= to)) {
+    throw invalidArgument(field, value, `a number from ${from} to ${to}`);
+  }
+  return value;
+}
+
+export function oneOf<Word extends string>(
+  field: string,
+  given: Word | undefined,
+  otherwise: Word,
+  words: readonly Word[],
+): Word {
+  const value = given ?? otherwise;
+  if (!words.includes(value)) throw invalidArgument(field, value, `one of ${words.join(", ")}`);
+  return value;
+}

@@ -31,3 +31,31 @@ export {
 } from "./replica.js";
 export type { Candidate, RolloutOutcome, RolloutTrial, StartPoint, Visit } from "./rollout.js";
 export { type ArchiveSummary, summarise } from "./summary.js";
+export {
+  allVisits,
+  type Choices,
+  type ExpandRule,
+  normalisedReturn,
+  returnBounds,
+  totalVisits,
+} from "./tree/choices.js";
+export type {
+  InFlightRule,
+  ReturnRange,
+  TreeConfig,
+  TreeOptions,
+  TreeRoot,
+  Widening,
+} from "./tree/config.js";
+export { TREE_DEFAULTS } from "./tree/defaults.js";
+export { type ExportedTreeNode, exportNodes } from "./tree/export-nodes.js";
+export { type GumbelOptions, gumbelMuZero } from "./tree/gumbel.js";
+export type { RecordedStep, StepResult, TreeOutcome, TreeTrial } from "./tree/outcome.js";
+export type { BackupRule, Recommendation, TreePolicy } from "./tree/policy.js";
+export { drawAction, type PuctOptions, puct, type RootNoise } from "./tree/puct.js";
+export { averageBackup, maxBackup, mostVisits, widen } from "./tree/rules.js";
+export type { SerialisedTree, TreeState } from "./tree/state.js";
+export type { TreeSearch } from "./tree/tree-algorithm.js";
+export { createTreeSearch } from "./tree/tree-search.js";
+export { type UctOptions, uct } from "./tree/uct.js";
+export type { ActionStatistics } from "./tree/view.js";
