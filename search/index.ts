@@ -19,6 +19,16 @@ export { checkSeed, type DrawName, drawInteger, drawSeed, drawUniform } from "./
 export { SearchError, type SearchErrorCode, type SearchErrorOptions, type SearchFaultDomain } from "./errors.js";
 export { type ExportedCell, type ExportedNode, type ExportedTree, exportTree } from "./export-tree.js";
 export { goExplore } from "./go-explore.js";
+export { type BeamOptions, beam } from "./graph/beam.js";
+export {
+  type AStarOptions,
+  aStar,
+  bestFirst,
+  type DeepeningOptions,
+  iterativeDeepening,
+  uniformCost,
+  type WayOptions,
+} from "./graph/best-first.js";
 export { type ActionChoice, chooseAction } from "./policy.js";
 export { randomRollouts } from "./random-rollouts.js";
 export {

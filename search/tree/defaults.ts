@@ -27,6 +27,10 @@ export const TREE_DEFAULTS = {
   noise: { alpha: 0.3, fraction: 0.25 },
   /** Gumbel MuZero: Danihelka and others, ICLR 2022; the defaults of mctx. */
   gumbel: { considered: 16, visitInit: 50, valueScale: 0.1, scale: 1 },
+  /** Ours, for searches for a way: what the tree of thoughts of Yao and others, arXiv 2305.10601, proposes at a state. */
+  proposalsPerNode: 5,
+  /** The same: states kept at each depth. */
+  beamWidth: 5,
 } as const;
 
 /** Simulations that end in a state that is already known, made in one `ask` at most before it returns. */

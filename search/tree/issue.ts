@@ -10,7 +10,7 @@ export type Chosen = Descent & { readonly continues: number };
 
 /** The first of the simulations that can go on, or else a new one from the root; null if there is none. Changes nothing. */
 export function choose<Params>(
-  policy: Pick<TreePolicy<never, Params>, "select" | "expand">,
+  policy: Pick<TreePolicy<never, Params>, "select" | "expand" | "choose">,
   state: TreeState<Params>,
 ): Chosen | null {
   for (const [index, line] of state.continuing.entries()) {
@@ -18,7 +18,9 @@ export function choose<Params>(
     if (descent !== null) return { ...descent, continues: index };
   }
   if (isSpent(state)) return null;
-  const descent = descend(policy, state, { path: [state.tree.root], rewards: [0] });
+  const descent = policy.choose
+    ? policy.choose(state)
+    : descend(policy, state, { path: [state.tree.root], rewards: [0] });
   return descent === null ? null : { ...descent, continues: NONE };
 }
 

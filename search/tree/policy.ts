@@ -1,5 +1,6 @@
 import type { Choices, ExpandRule } from "./choices.js";
 import type { TreeConfig, TreeOptions } from "./config.js";
+import type { Descent } from "./descend.js";
 import type { RecordedStep } from "./outcome.js";
 import type { TreeState } from "./state.js";
 
@@ -27,6 +28,15 @@ export interface TreePolicy<Options extends TreeOptions, Params> {
   select(state: TreeState<Params>, choices: Choices): number;
   /** Default: `widen`. */
   readonly expand?: ExpandRule;
+  /**
+   * Where the next trial goes, in place of a descent by `select`; null if nowhere now. Changes nothing that is part of the state. Here
+   * begin searches that keep a frontier instead of descending.
+   */
+  choose?(state: TreeState<Params>): Descent | null;
+  /** Called when the children of a node, or what leads to it, may have changed; without a node, when anything may have. */
+  changed?(state: TreeState<Params>, node: number | null): void;
+  /** The node to answer with, in place of the child of the root that scores highest. */
+  best?(state: TreeState<Params>): number;
   /** What a new state is worth for player 0. Default: the value that was told. */
   evaluate?(state: TreeState<Params>, step: RecordedStep): number;
   /** Sets the value of a node through which a return came; its visits are already counted. */

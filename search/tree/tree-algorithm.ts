@@ -8,7 +8,8 @@ import type { ActionStatistics } from "./view.js";
  * A search over a tree of decisions. Each trial takes one action from one node and reports the state that it leads to, with what
  * that is worth; values, rewards and returns are player 0's everywhere.
  *
- * `best` is the child of the root that the search recommends, the root itself while it has none. In node views, `score` is the value
+ * `best` is the child of the root that the search recommends, the root itself while it has none; searches for a way to a goal give the
+ * node at the end of the best way. In node views, `score` is the value
  * of the node, `reward` the sum of rewards from the first root, `length` the decisions from there, `cell` the key of the state.
  */
 export interface TreeSearch<Options extends TreeOptions, Params>

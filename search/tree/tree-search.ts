@@ -129,12 +129,14 @@ class TreeSearchImpl<Options extends TreeOptions, Params> implements TreeSearch<
       throw invalidArgument("node", node, "a state that has been evaluated and has not ended");
     state.rootReward = viewNode(state, at).reward;
     const changes = { ...noChanges(), released: moveRoot(state, at) };
+    this.#policy.changed?.(state, null);
     this.#advance(state, changes);
     return { state, changes };
   }
 
   drop(state: TreeState<Params>, node: number): Changed<TreeState<Params>> {
     const changes = { ...noChanges(), released: dropSubtree(state, checkNode(state, node)) };
+    this.#policy.changed?.(state, null);
     this.#advance(state, changes);
     return { state, changes };
   }
@@ -229,6 +231,7 @@ class TreeSearchImpl<Options extends TreeOptions, Params> implements TreeSearch<
       if (outcome.kind === "lost") mergeLost(state, record);
       else if (outcome.kind === "rejected") mergeRejected(state, record);
       else this.#mergeStep(state, record, outcome, changes);
+      this.#policy.changed?.(state, record.path.length === 0 ? null : record.from);
     }
     if (book.open.length === 0 && state.continuing.length > 0 && capOf(state) !== null) this.#endContinuing(state);
   }

@@ -23,7 +23,7 @@ export interface ActionStatistics {
   readonly proven: boolean;
 }
 
-type Recommend<Params> = Pick<TreePolicy<never, Params>, "recommend">;
+type Recommend<Params> = Pick<TreePolicy<never, Params>, "recommend" | "best">;
 
 export function rootStatistics<Params>(policy: Recommend<Params>, state: TreeState<Params>): ActionStatistics[] {
   const { tree } = state;
@@ -52,8 +52,9 @@ export function rootStatistics<Params>(policy: Recommend<Params>, state: TreeSta
   return statistics;
 }
 
-/** The child of the root to answer with; the root if no action has been tried. */
+/** The node to answer with: as a rule a child of the root, the root if no action has been tried. */
 export function bestChild<Params>(policy: Recommend<Params>, state: TreeState<Params>): number {
+  if (policy.best) return policy.best(state);
   const { tree } = state;
   const choices = rootChoices(state);
   const { score } = policy.recommend(state, choices);
