@@ -1,3 +1,4 @@
+export { adaptiveBudget, armsOf, type BudgetArm } from "./adaptive-budget.js";
 export type {
   Asked,
   Changed,
@@ -13,7 +14,19 @@ export type {
 export type { Standing } from "./archive.js";
 export type { ArchiveSearch } from "./archive-search.js";
 export { type ArchiveState, heldCheckpoints, type SerialisedArchive } from "./archive-state.js";
-export type { ArchiveConfig, ArchiveOptions, GoExploreOptions, RandomRolloutsOptions, RootState } from "./config.js";
+export { bestOfN, independentRetry, randomBranch } from "./baselines.js";
+export type {
+  AdaptiveBudgetOptions,
+  ArchiveConfig,
+  ArchiveOptions,
+  BestOfNOptions,
+  GoExploreOptions,
+  IndependentRetryOptions,
+  RandomBranchOptions,
+  RandomRolloutsOptions,
+  RootState,
+  TargetOptions,
+} from "./config.js";
 export { type CellWeights, type CountWeight, DEFAULTS, PAPER_ATARI } from "./defaults.js";
 export { checkSeed, type DrawName, drawInteger, drawSeed, drawUniform } from "./draws.js";
 export { SearchError, type SearchErrorCode, type SearchErrorOptions, type SearchFaultDomain } from "./errors.js";
