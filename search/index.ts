@@ -43,6 +43,23 @@ export {
   type WayOptions,
 } from "./graph/best-first.js";
 export { type ActionChoice, chooseAction } from "./policy.js";
+export type { MapElitesOptions } from "./population/config.js";
+export { POPULATION_DEFAULTS } from "./population/config.js";
+export type { Placement } from "./population/elite-grid.js";
+export {
+  mapElites,
+  type PopulationChanges,
+  type PopulationElite,
+  type PopulationSearch,
+  type PopulationStatus,
+} from "./population/map-elites.js";
+export type {
+  PlacedSolution,
+  PopulationOutcome,
+  PopulationState,
+  PopulationTrial,
+  Solution,
+} from "./population/population-state.js";
 export { randomRollouts } from "./random-rollouts.js";
 export {
   type ArchiveDelta,
