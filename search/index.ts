@@ -71,6 +71,7 @@ export {
 } from "./replica.js";
 export type { Candidate, RolloutOutcome, RolloutTrial, StartPoint, Visit } from "./rollout.js";
 export { type ArchiveSummary, summarise } from "./summary.js";
+export { type AbMctsOptions, abMcts, type BetaPrior, type GaussianPrior } from "./tree/ab-mcts.js";
 export {
   allVisits,
   type Choices,
