@@ -16,7 +16,7 @@ import {
 } from "./index.js";
 import { corridor } from "./testing/maze.js";
 import { runSearch } from "./testing/run.js";
-import { IN_ORDER, leftAndHeld, runSchedule } from "./testing/schedule.js";
+import { IN_ORDER, leftAndHeld, runSchedule, scheduleOf } from "./testing/schedule.js";
 
 const root = { cell: "cell 0" };
 
@@ -118,15 +118,8 @@ const searches = [
 test.each(searches)(
   "$name, any schedule and restarts, same state as in order, exactly the needed checkpoints are left",
   (search, own) => {
-    const schedule = fc.record({
-      seed: fc.nat(),
-      workers: fc.integer({ min: 1, max: 10 }),
-      failure: fc.constantFrom(0, 0.3),
-      repeat: fc.constantFrom(0, 0.5),
-      restart: fc.constantFrom(0, 0.3),
-    });
     const script = fc.record({ seed: fc.nat(), cells: fc.integer({ min: 1, max: 12 }) });
-    const property = fc.property(schedule, script, fc.nat(), (schedule, script, seed) => {
+    const property = fc.property(fc.nat().map(scheduleOf), script, fc.nat(), (schedule, script, seed) => {
       const options = { root, stepsPerTrial: 6, ...own };
       const plain = runSchedule(search, search.init(options, seed), script, IN_ORDER);
       const other = runSchedule(search, search.init(options, seed), script, schedule);

@@ -42,6 +42,16 @@ export {
   uniformCost,
   type WayOptions,
 } from "./graph/best-first.js";
+export { HALVING_DEFAULTS, type HalvingOptions } from "./halving/config.js";
+export { asha, successiveHalving } from "./halving/halving.js";
+export type {
+  HalvingChanges,
+  HalvingOutcome,
+  HalvingSearch,
+  HalvingState,
+  HalvingTrial,
+  RankedRollout,
+} from "./halving/halving-state.js";
 export { type ActionChoice, chooseAction } from "./policy.js";
 export type { MapElitesOptions } from "./population/config.js";
 export { POPULATION_DEFAULTS } from "./population/config.js";

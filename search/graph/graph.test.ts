@@ -13,7 +13,7 @@ import {
   type TreeState,
   uniformCost,
 } from "../index.js";
-import { IN_ORDER, type Schedule } from "../testing/schedule.js";
+import { IN_ORDER, scheduleOf } from "../testing/schedule.js";
 import { runTree, runTreeSchedule, scriptedWorld, type TreeWorld } from "../testing/tree-run.js";
 
 interface RoadMap {
@@ -150,13 +150,6 @@ test("beam with diversity, states of several parents are kept where the best are
 });
 
 describe.each(ways)("$name, properties", (search) => {
-  const schedule: fc.Arbitrary<Schedule> = fc.record({
-    seed: fc.nat(),
-    workers: fc.integer({ min: 1, max: 8 }),
-    failure: fc.constantFrom(0, 0.3),
-    repeat: fc.constantFrom(0, 0.5),
-    restart: fc.constantFrom(0, 0.3),
-  });
   const options = fc.record({
     window: fc.integer({ min: 1, max: 6 }),
     maxTrials: fc.constantFrom(30, 80),
@@ -169,7 +162,7 @@ describe.each(ways)("$name, properties", (search) => {
   test("any schedule and restarts, same state as in order, nothing under way at rest", () => {
     const property = fc.property(
       options,
-      schedule,
+      fc.nat().map(scheduleOf),
       fc.nat(),
       fc.integer({ min: 1, max: 5 }),
       (options, schedule, seed, keys) => {

@@ -3,7 +3,6 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import {
   drawInteger,
-  drawUniform,
   type MapElitesOptions,
   mapElites,
   type Placement,
@@ -12,7 +11,8 @@ import {
   type PopulationTrial,
   SearchError,
 } from "../index.js";
-import { IN_ORDER, type Schedule } from "../testing/schedule.js";
+import { ACCIDENT, type Drive, drive } from "../testing/drive.js";
+import { IN_ORDER, type Schedule, scheduleOf } from "../testing/schedule.js";
 
 interface Golden {
   readonly runs: readonly {
@@ -30,40 +30,9 @@ type World = (trial: PopulationTrial) => PopulationOutcome;
 
 const golden = JSON.parse(readFileSync(new URL("../golden/population.json", import.meta.url), "utf8")) as Golden;
 
-function run(
-  initial: PopulationState,
-  world: World,
-  schedule: Schedule,
-): { state: PopulationState; left: Set<string> } {
-  let state = initial;
-  const left = new Set<string>();
-  const told: [PopulationTrial, PopulationOutcome][] = [];
-  let running: PopulationTrial[] = [];
-  const tell = (trial: PopulationTrial, outcome: PopulationOutcome): void => {
-    if (outcome.kind === "value") left.add(outcome.content);
-    for (const content of mapElites.tell(state, trial.id, trial.attempt, outcome).changes.released)
-      left.delete(content);
-  };
-  for (let turn = 0; ; turn += 1) {
-    const chance = (what: string): number => drawUniform(schedule.seed, what, turn);
-    const { trials, changes } = mapElites.ask(state, schedule.workers - running.length);
-    for (const content of changes.released) left.delete(content);
-    running.push(...trials);
-    if (running.length === 0) return { state, left };
-    if (chance("restart") < schedule.restart) {
-      state = mapElites.restore(JSON.parse(JSON.stringify(mapElites.serialise(state))));
-      running = [...mapElites.outstanding(state)];
-    }
-    const [trial] = running.splice(Math.floor(chance("next") * running.length), 1) as [PopulationTrial];
-    const isAccident = chance("failure") < schedule.failure && trial.attempt + 1 < state.config.maxAttempts;
-    const outcome: PopulationOutcome = isAccident
-      ? { kind: "infrastructure-failure", reason: "accident" }
-      : world(trial);
-    tell(trial, outcome);
-    told.push([trial, outcome]);
-    const again = told[Math.floor(chance("again") * told.length)];
-    if (again !== undefined && chance("repeat") < schedule.repeat) tell(...again);
-  }
+function run(initial: PopulationState, world: World, schedule: Schedule): Drive<PopulationState, PopulationTrial> {
+  const nameOf = (outcome: PopulationOutcome) => (outcome.kind === "value" ? outcome.content : undefined);
+  return drive(mapElites, { initial, outcomeOf: world, accident: ACCIDENT, nameOf }, schedule);
 }
 
 function scripted(seed: number): World {
@@ -155,13 +124,6 @@ describe("map-elites, parents and islands", () => {
 });
 
 test("any schedule and restarts, same population as in order, exactly what is needed is left", () => {
-  const schedule = fc.record({
-    seed: fc.nat(),
-    workers: fc.integer({ min: 1, max: 10 }),
-    failure: fc.constantFrom(0, 0.3),
-    repeat: fc.constantFrom(0, 0.5),
-    restart: fc.constantFrom(0, 0.3),
-  });
   const options = fc.record({
     islands: fc.integer({ min: 1, max: 4 }),
     migrateEvery: fc.integer({ min: 1, max: 20 }),
@@ -173,7 +135,7 @@ test("any schedule and restarts, same population as in order, exactly what is ne
     learningRate: fc.constantFrom(1, 0.3),
     thresholdMin: fc.constant(2),
   });
-  const property = fc.property(schedule, options, fc.nat(), (schedule, options, seed) => {
+  const property = fc.property(fc.nat().map(scheduleOf), options, fc.nat(), (schedule, options, seed) => {
     const plain = run(mapElites.init(options, seed), scripted(seed), IN_ORDER);
     const other = run(mapElites.init(options, seed), scripted(seed), schedule);
     expect(JSON.stringify(mapElites.serialise(other.state))).toBe(JSON.stringify(mapElites.serialise(plain.state)));

@@ -117,9 +117,17 @@ interface PGame {
   readonly depth: number;
 }
 
+const edges = new Map<string, number>();
+
+/** Worth of the edge at the end of a path; kept, because every playout asks for some of the same. */
 function edge({ seed }: PGame, path: string): number {
+  const name = `${seed}/${path}`;
+  const known = edges.get(name);
+  if (known !== undefined) return known;
   const size = drawUniform(seed, "edge", path);
-  return path.length % 2 === 1 ? size : -size;
+  const worth = path.length % 2 === 1 ? size : -size;
+  edges.set(name, worth);
+  return worth;
 }
 
 function sumOf(game: PGame, path: string): number {

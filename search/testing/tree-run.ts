@@ -8,18 +8,11 @@ import {
   type TreeState,
   type TreeTrial,
 } from "../index.js";
+import { ACCIDENT, type Drive, drive } from "./drive.js";
 import type { Schedule } from "./schedule.js";
 
 /** What a trial leads to. */
 export type TreeWorld = (trial: TreeTrial) => TreeOutcome;
-
-interface TreeRun<Params> {
-  readonly state: TreeState<Params>;
-  /** Checkpoints that were made and not released. */
-  readonly left: ReadonlySet<string>;
-  /** Trials in the order in which they were first asked. */
-  readonly asked: readonly TreeTrial[];
-}
 
 /** One worker, each trial told before the next is asked, until the search gives none. */
 export function runTree<Options extends TreeOptions, Params>(
@@ -36,42 +29,15 @@ export function runTree<Options extends TreeOptions, Params>(
   }
 }
 
-/** Runs a search to its end in the order and with the accidents of the schedule; `workers` trials at once. */
+/** Runs a search to its end in the order and with the accidents of the schedule. */
 export function runTreeSchedule<Options extends TreeOptions, Params>(
   search: TreeSearch<Options, Params>,
   initial: TreeState<Params>,
   world: TreeWorld,
   schedule: Schedule,
-): TreeRun<Params> {
-  let state = initial;
-  const left = new Set<string>();
-  const asked: TreeTrial[] = [];
-  const told: { readonly trial: TreeTrial; readonly outcome: TreeOutcome }[] = [];
-  let running: TreeTrial[] = [];
-  const tell = (trial: TreeTrial, outcome: TreeOutcome): void => {
-    if (outcome.kind === "value" && outcome.checkpoint !== undefined) left.add(outcome.checkpoint);
-    for (const name of search.tell(state, trial.id, trial.attempt, outcome).changes.released) left.delete(name);
-  };
-  for (let turn = 0; ; turn += 1) {
-    const chance = (what: string): number => drawUniform(schedule.seed, what, turn);
-    const { trials, changes } = search.ask(state, schedule.workers - running.length);
-    for (const name of changes.released) left.delete(name);
-    asked.push(...trials.filter(({ attempt }) => attempt === 0));
-    running.push(...trials);
-    if (running.length === 0) return { state, left, asked };
-    if (chance("restart") < schedule.restart) {
-      state = search.restore((schedule.copy ?? structuredClone)(search.serialise(state)));
-      running = [...search.outstanding(state)];
-    }
-    const [trial] = running.splice(Math.floor(chance("next") * running.length), 1);
-    if (trial === undefined) throw new Error("Nothing is running");
-    const isAccident = chance("failure") < schedule.failure && trial.attempt + 1 < state.config.maxAttempts;
-    const outcome: TreeOutcome = isAccident ? { kind: "infrastructure-failure", reason: "accident" } : world(trial);
-    tell(trial, outcome);
-    told.push({ trial, outcome });
-    const again = told[Math.floor(chance("again") * told.length)];
-    if (again !== undefined && chance("repeat") < schedule.repeat) tell(again.trial, again.outcome);
-  }
+): Drive<TreeState<Params>, TreeTrial> {
+  const nameOf = (outcome: TreeOutcome) => (outcome.kind === "value" ? outcome.checkpoint : undefined);
+  return drive(search, { initial, outcomeOf: world, accident: ACCIDENT, nameOf }, schedule);
 }
 
 export interface TreeScript {

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { Packr, Unpackr } from "msgpackr";
 import { describe, expect, test } from "vitest";
 import { exportNodes, gumbelMuZero, puct, type TreeOptions, type TreeSearch, type TreeState, uct } from "../index.js";
-import { IN_ORDER, type Schedule } from "../testing/schedule.js";
+import { IN_ORDER, type Schedule, scheduleOf } from "../testing/schedule.js";
 import { runTreeSchedule, scriptedWorld, type TreeScript } from "../testing/tree-run.js";
 
 /** Algorithms with the options that they accept, chosen by one arbitrary each. */
@@ -57,13 +57,6 @@ const settings: fc.Arbitrary<Setting> = fc
     const shared = { ...base, ...kind, players: script.players, root: { ...root, ...value } };
     return { ...withAlgorithm(name, shared), script, seed };
   });
-const schedule: fc.Arbitrary<Schedule> = fc.record({
-  seed: fc.nat(),
-  workers: fc.integer({ min: 1, max: 10 }),
-  failure: fc.constantFrom(0, 0.3),
-  repeat: fc.constantFrom(0, 0.5),
-  restart: fc.constantFrom(0, 0.2),
-});
 const runs = { numRuns: 60 };
 
 function withAlgorithm(name: string, shared: TreeOptions): Pick<Setting, "search" | "options"> {
@@ -86,7 +79,7 @@ function text(search: Setting["search"], state: TreeState): string {
 
 describe("tree searches, properties", () => {
   test("outcomes in any order, repeated, after failures and restarts, same state as in order", () => {
-    const property = fc.property(settings, schedule, (setting, schedule) => {
+    const property = fc.property(settings, fc.nat().map(scheduleOf), (setting, schedule) => {
       const plain = run(setting, IN_ORDER);
       const other = run(setting, schedule);
       expect(exportNodes(other.state)).toEqual(exportNodes(plain.state));
@@ -101,16 +94,21 @@ describe("tree searches, properties", () => {
       (value: unknown) => JSON.parse(JSON.stringify(value)) as unknown,
       (value: unknown) => new Unpackr({ useRecords: false }).unpack(packr.pack(value)) as unknown,
     ];
-    const property = fc.property(settings, schedule, fc.constantFrom(...copies), (setting, schedule, copy) => {
-      const plain = run(setting, IN_ORDER);
-      const other = run(setting, { ...schedule, restart: 0.5, copy });
-      expect(text(setting.search, other.state)).toBe(text(setting.search, plain.state));
-    });
+    const property = fc.property(
+      settings,
+      fc.nat().map(scheduleOf),
+      fc.constantFrom(...copies),
+      (setting, schedule, copy) => {
+        const plain = run(setting, IN_ORDER);
+        const other = run(setting, { ...schedule, restart: 0.5, copy });
+        expect(text(setting.search, other.state)).toBe(text(setting.search, plain.state));
+      },
+    );
     fc.assert(property, runs);
   });
 
   test("search at rest, nothing in flight, and exactly the checkpoints of the tree are left", () => {
-    const property = fc.property(settings, schedule, (setting, schedule) => {
+    const property = fc.property(settings, fc.nat().map(scheduleOf), (setting, schedule) => {
       const { state, left } = run(setting, schedule);
       expect(setting.search.status(state)).toMatchObject({ inFlight: 0, waiting: 0, held: 0, done: true });
       expect(exportNodes(state).every(({ inFlight, kind }) => inFlight === 0 && kind !== "pending")).toBe(true);
@@ -123,7 +121,7 @@ describe("tree searches, properties", () => {
   });
 
   test("tree without transpositions and proposals, visits of a node = 1 + visits of its children", () => {
-    const property = fc.property(settings, schedule, (setting, schedule) => {
+    const property = fc.property(settings, fc.nat().map(scheduleOf), (setting, schedule) => {
       fc.pre(setting.options.transpositions !== true && setting.options.proposals !== true);
       const { state } = run(
         { ...setting, options: { ...setting.options, maxDepth: 1_000, maxNodes: 1_000 } },
@@ -147,7 +145,7 @@ describe("tree searches, properties", () => {
 
   test("rewards of any finite size, all numbers stay finite", () => {
     const scales = fc.constantFrom(1e-308, 1, 4e307, 8e307);
-    const property = fc.property(settings, schedule, scales, (setting, schedule, scale) => {
+    const property = fc.property(settings, fc.nat().map(scheduleOf), scales, (setting, schedule, scale) => {
       const { state } = run({ ...setting, script: { ...setting.script, scale } }, schedule);
       for (const { value, reward } of exportNodes(state)) {
         expect(Number.isFinite(value)).toBe(true);
@@ -163,7 +161,7 @@ describe("tree searches, properties", () => {
   });
 
   test("subtree dropped, nothing outside of it changes, and the search goes on in its space", () => {
-    const property = fc.property(settings, schedule, fc.nat(), (setting, schedule, pick) => {
+    const property = fc.property(settings, fc.nat().map(scheduleOf), fc.nat(), (setting, schedule, pick) => {
       fc.pre(setting.options.transpositions !== true);
       const { search } = setting;
       const { state, left } = run({ ...setting, options: { ...setting.options, maxTrials: 20 } }, schedule);
@@ -188,7 +186,7 @@ describe("tree searches, properties", () => {
   });
 
   test("root moved to a child, the subtree stays as it is and everything else is gone", () => {
-    const property = fc.property(settings, schedule, (setting, schedule) => {
+    const property = fc.property(settings, fc.nat().map(scheduleOf), (setting, schedule) => {
       const { search } = setting;
       const { state, left } = run(setting, schedule);
       const best = search.best(state);
