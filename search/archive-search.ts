@@ -28,7 +28,7 @@ import { forecastStarts } from "./forecast.js";
 import { mergeOutcome } from "./merge.js";
 import { checkpointsOf, recordVisits } from "./record-outcome.js";
 import type { RolloutOutcome, RolloutTrial } from "./rollout.js";
-import { TrialBook } from "./trial-book.js";
+import { collect, TrialBook } from "./trial-book.js";
 
 export interface ArchiveSearch<Options> extends SearchAlgorithm<Options, ArchiveState, RolloutTrial, RolloutOutcome> {
   serialise(state: ArchiveState): SerialisedArchive;
@@ -64,14 +64,9 @@ class ArchiveSearchImpl<Options> implements ArchiveSearch<Options> {
   }
 
   ask(state: ArchiveState, count: number): Asked<ArchiveState, RolloutTrial> {
-    if (!Number.isInteger(count) || count < 0) throw invalidArgument("count", count, "an integer of at least 0");
     const changes = noChanges();
-    const trials: RolloutTrial[] = [];
-    while (trials.length < count) {
-      const record = state.book.retry() ?? this.#issue(state, changes);
-      if (record === null) break;
-      trials.push(toTrial(state, record));
-    }
+    const records = collect(count, () => state.book.retry() ?? this.#issue(state, changes));
+    const trials = records.map((record) => toTrial(state, record));
     this.#advance(state, changes);
     return { state, trials, changes };
   }
@@ -179,10 +174,7 @@ class ArchiveSearchImpl<Options> implements ArchiveSearch<Options> {
    */
   #advance(state: ArchiveState, changes: MutableChanges): void {
     const { book, config } = state;
-    while (book.head?.phase === "settled") {
-      const isDue = book.merged < book.asked - config.window + 1;
-      if (!isDue && !book.closed && this.#cap(state) === null) return;
-      const { record, outcome } = book.takeHead();
+    for (const { record, outcome } of book.due(config.window, () => this.#cap(state) !== null)) {
       state.plannedSteps -= record.steps;
       changes.merged.push(record.id);
       const merged = mergeOutcome(state, record, outcome);

@@ -1,4 +1,4 @@
-import { SearchError } from "./errors.js";
+import { invalidArgument, SearchError } from "./errors.js";
 
 /** A step as it was told, checked and copied, so that nobody can change it later. */
 export interface RecordedVisit {
@@ -48,6 +48,11 @@ const TRANSITIONS: Readonly<Record<TrialPhase, readonly TrialPhase[]>> = {
   waiting: ["running", "settled"],
   settled: [],
 };
+
+export interface Taken<Start, Value> {
+  readonly record: BookRecord<Start, Value>;
+  readonly outcome: Settled<Value>;
+}
 
 export interface TrialBookData<Start, Value> {
   readonly merged: number;
@@ -155,16 +160,44 @@ export class TrialBook<Start extends object, Value> {
   }
 
   /** Takes the head away, which must be settled. */
-  takeHead(): { readonly record: BookRecord<Start, Value>; readonly outcome: Settled<Value> } {
+  takeHead(): Taken<Start, Value> {
     const record = this.#open.shift();
     if (record === undefined || record.outcome === null) throw new Error("Only a settled trial can be merged");
     this.merged += 1;
     return { record, outcome: record.outcome };
   }
 
+  /**
+   * Takes the trials away that may be merged, in the order of asking: a new trial is chosen when exactly those `window` or more before it
+   * are merged, no matter how many more are known. Only where `mayHurry` says so, asked anew each time, are others taken: because nothing
+   * can be chosen without them.
+   */
+  *due(window: number, mayHurry: () => boolean): Generator<Taken<Start, Value>> {
+    while (this.head?.phase === "settled") {
+      if (this.merged >= this.asked - window + 1 && !this.closed && !mayHurry()) return;
+      yield this.takeHead();
+    }
+  }
+
   toData(): TrialBookData<Start, Value> {
     return { merged: this.merged, closed: this.closed, open: structuredClone(this.#open) };
   }
+}
+
+/**
+ * What `next` gives, until it gives null or `count` are there.
+ *
+ * @throws SearchError `INVALID_ARGUMENT`
+ */
+export function collect<Item>(count: number, next: () => Item | null): Item[] {
+  if (!Number.isInteger(count) || count < 0) throw invalidArgument("count", count, "an integer of at least 0");
+  const items: Item[] = [];
+  while (items.length < count) {
+    const item = next();
+    if (item === null) break;
+    items.push(item);
+  }
+  return items;
 }
 
 function move(record: Entry<unknown>, to: TrialPhase): void {

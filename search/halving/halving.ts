@@ -1,8 +1,8 @@
 import type { SearchBlock } from "../algorithm.js";
 import { isKey } from "../config.js";
 import { checkSeed, drawSeed } from "../draws.js";
-import { invalidArgument, invalidOutcome } from "../errors.js";
-import { TrialBook } from "../trial-book.js";
+import { invalidOutcome } from "../errors.js";
+import { collect, TrialBook } from "../trial-book.js";
 import { checkSerialisedHalving, HALVING_FORMAT } from "./check-data.js";
 import { type HalvingOptions, resolveHalving } from "./config.js";
 import type {
@@ -67,14 +67,9 @@ function createHalving(name: string, next: Next, needsCandidates: boolean): Halv
       return { config, seed: checkSeed(seed), book: new TrialBook(), candidates: [], steps: 0, isStuck: false };
     },
     ask: (state: HalvingState, count: number) => {
-      if (!Number.isInteger(count) || count < 0) throw invalidArgument("count", count, "an integer of at least 0");
       const changes = noChanges();
-      const trials: HalvingTrial[] = [];
-      while (trials.length < count) {
-        const record = state.book.retry() ?? issue(state, changes);
-        if (record === null) break;
-        trials.push(toTrial(state, record));
-      }
+      const records = collect(count, () => state.book.retry() ?? issue(state, changes));
+      const trials = records.map((record) => toTrial(state, record));
       advance(state, changes);
       return { state, trials, changes };
     },
@@ -160,11 +155,8 @@ function recordJudgement(state: HalvingState, outcome: Extract<HalvingOutcome, {
 
 function advance(state: HalvingState, changes: MutableChanges): void {
   const { book, config } = state;
-  while (book.head?.phase === "settled") {
-    const isDue = book.merged < book.asked - config.window + 1;
-    if (!isDue && !state.isStuck && !book.closed && book.asked < config.maxTrials) return;
+  for (const { record, outcome } of book.due(config.window, () => state.isStuck || book.asked >= config.maxTrials)) {
     state.isStuck = false;
-    const { record, outcome } = book.takeHead();
     changes.merged.push(record.id);
     merge(state, record, outcome, changes);
   }

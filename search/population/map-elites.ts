@@ -1,8 +1,8 @@
 import type { SearchBlock } from "../algorithm.js";
 import { isKey } from "../config.js";
 import { checkSeed, drawInteger, drawSeed } from "../draws.js";
-import { invalidArgument, invalidOutcome } from "../errors.js";
-import { TrialBook } from "../trial-book.js";
+import { invalidOutcome } from "../errors.js";
+import { collect, TrialBook } from "../trial-book.js";
 import { checkSerialisedPopulation, POPULATION_FORMAT } from "./check-data.js";
 import { type MapElitesOptions, type PopulationConfig, resolveMapElites } from "./config.js";
 import { EliteGrid, type GridData } from "./elite-grid.js";
@@ -129,14 +129,9 @@ function create(
 }
 
 function ask(state: PopulationState, count: number): ReturnType<PopulationSearch["ask"]> {
-  if (!Number.isInteger(count) || count < 0) throw invalidArgument("count", count, "an integer of at least 0");
   const changes = noChanges();
-  const trials: PopulationTrial[] = [];
-  while (trials.length < count) {
-    const record = state.book.retry() ?? issue(state, changes);
-    if (record === null) break;
-    trials.push(toTrial(state, record));
-  }
+  const records = collect(count, () => state.book.retry() ?? issue(state, changes));
+  const trials = records.map((record) => toTrial(state, record));
   advance(state, changes);
   return { state, trials, changes };
 }
@@ -193,13 +188,9 @@ function recordSolution(outcome: Extract<PopulationOutcome, { kind: "value" }>):
   return { kind, content, objective, cell };
 }
 
-/** Merges in the order of asking: trial k is chosen when exactly the trials up to k - window are merged. */
 function advance(state: PopulationState, changes: MutableChanges): void {
   const { book, config } = state;
-  while (book.head?.phase === "settled") {
-    const isDue = book.merged < book.asked - config.window + 1;
-    if (!isDue && !book.closed && book.asked < config.maxTrials) return;
-    const { record, outcome } = book.takeHead();
+  for (const { record, outcome } of book.due(config.window, () => book.asked >= config.maxTrials)) {
     changes.merged.push(record.id);
     if (outcome.kind === "value") place(state, record, outcome, changes);
     if (config.islands > 1 && book.merged % config.migrateEvery === 0) migrate(state, changes);

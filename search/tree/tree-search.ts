@@ -1,7 +1,7 @@
 import type { Asked, Changed, Changes, Forecast, NodeView, PathStep, SearchStatus, Told } from "../algorithm.js";
 import { checkSeed, drawSeed } from "../draws.js";
 import { invalidArgument, invalidOutcome } from "../errors.js";
-import { TrialBook } from "../trial-book.js";
+import { collect, TrialBook } from "../trial-book.js";
 import { checkSerialisedTree, TREE_FORMAT } from "./check-data.js";
 import { resolveTreeOptions, type TreeOptions } from "./config.js";
 import { MOST_KNOWN_IN_A_ROW } from "./defaults.js";
@@ -49,14 +49,9 @@ class TreeSearchImpl<Options extends TreeOptions, Params> implements TreeSearch<
   }
 
   ask(state: TreeState<Params>, count: number): Asked<TreeState<Params>, TreeTrial> {
-    const wanted = checkCount(count);
     const changes = noChanges();
-    const trials: TreeTrial[] = [];
-    while (trials.length < wanted) {
-      const record = state.book.retry() ?? this.#issue(state, changes);
-      if (record === null) break;
-      trials.push(toTrial(state, record));
-    }
+    const records = collect(count, () => state.book.retry() ?? this.#issue(state, changes));
+    const trials = records.map((record) => toTrial(state, record));
     this.#advance(state, changes);
     return { state, trials, changes };
   }
@@ -222,11 +217,8 @@ class TreeSearchImpl<Options extends TreeOptions, Params> implements TreeSearch<
    */
   #advance(state: TreeState<Params>, changes: MutableChanges): void {
     const { book, config } = state;
-    while (book.head?.phase === "settled") {
-      const isDue = book.merged < book.asked - config.window + 1;
-      if (!isDue && !state.isStuck && capOf(state) === null) return;
+    for (const { record, outcome } of book.due(config.window, () => state.isStuck || capOf(state) !== null)) {
       state.isStuck = false;
-      const { record, outcome } = book.takeHead();
       changes.merged.push(record.id);
       if (outcome.kind === "lost") mergeLost(state, record);
       else if (outcome.kind === "rejected") mergeRejected(state, record);
