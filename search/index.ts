@@ -27,6 +27,16 @@ export type {
   RootState,
   TargetOptions,
 } from "./config.js";
+export { backwardCurriculum } from "./curriculum/backward-curriculum.js";
+export type {
+  BackwardChanges,
+  BackwardCurriculum,
+  BackwardOutcome,
+  BackwardState,
+  BackwardStatus,
+  BackwardTrial,
+} from "./curriculum/backward-state.js";
+export { BACKWARD_DEFAULTS, type BackwardOptions, type DemonstrationState } from "./curriculum/config.js";
 export { type CellWeights, type CountWeight, DEFAULTS, PAPER_ATARI } from "./defaults.js";
 export { checkSeed, type DrawName, drawInteger, drawSeed, drawUniform } from "./draws.js";
 export { SearchError, type SearchErrorCode, type SearchErrorOptions, type SearchFaultDomain } from "./errors.js";
