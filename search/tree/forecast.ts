@@ -5,7 +5,8 @@ import type { TreeState } from "./state.js";
 
 /**
  * Where the next trials start if nothing more is told: trials that wait for a retry, then what the algorithm would choose now. The
- * first is exact; for further ones only the counts of what is under way are known, and not which actions are gone by then.
+ * first is exact; for further ones only the counts of what is under way are known, and not which actions are gone by then. Empty where
+ * nothing can be chosen before results that are held are merged.
  */
 export function forecastTree(state: TreeState, count: number, choose: () => Descent | null): readonly Forecast[] {
   const { tree, book } = state;

@@ -13,8 +13,8 @@ export function choose<Params>(
   policy: Pick<TreePolicy<never, Params>, "select" | "expand" | "choose">,
   state: TreeState<Params>,
 ): Chosen | null {
-  for (const [index, line] of state.continuing.entries()) {
-    const descent = descend(policy, state, line);
+  for (let index = 0; index < state.continuing.length; index += 1) {
+    const descent = descend(policy, state, state.continuing[index] as Line);
     if (descent !== null) return { ...descent, continues: index };
   }
   if (isSpent(state)) return null;
