@@ -39,6 +39,13 @@ export type {
 export { BACKWARD_DEFAULTS, type BackwardOptions, type DemonstrationState } from "./curriculum/config.js";
 export { type CellWeights, type CountWeight, DEFAULTS, PAPER_ATARI } from "./defaults.js";
 export { checkSeed, type DrawName, drawInteger, drawSeed, drawUniform } from "./draws.js";
+export {
+  CELL_DEFAULTS,
+  type CellSearchOptions,
+  type CellSearchResult,
+  cellScore,
+  searchCells,
+} from "./dynamic-cells.js";
 export { SearchError, type SearchErrorCode, type SearchErrorOptions, type SearchFaultDomain } from "./errors.js";
 export { type ExportedCell, type ExportedNode, type ExportedTree, exportTree } from "./export-tree.js";
 export { goExplore } from "./go-explore.js";
