@@ -118,6 +118,7 @@ export type {
 export { TREE_DEFAULTS } from "./tree/defaults.js";
 export { type ExportedTreeNode, exportNodes } from "./tree/export-nodes.js";
 export { type GumbelOptions, gumbelMuZero } from "./tree/gumbel.js";
+export { type LatsOptions, lats } from "./tree/lats.js";
 export type { RecordedStep, StepResult, TreeOutcome, TreeTrial } from "./tree/outcome.js";
 export type { BackupRule, Recommendation, TreePolicy } from "./tree/policy.js";
 export { drawAction, type PuctOptions, puct, type RootNoise } from "./tree/puct.js";

@@ -63,6 +63,7 @@ export function scriptedWorld(script: TreeScript): TreeWorld {
       reward: (pick("reward", 5) - 2) * script.scale,
       ...stateOf(script, key),
       key,
+      ...(pick("noted", 4) === 0 ? { note: `note ${id}` } : {}),
       ...(pick("kept", 3) > 0 ? { checkpoint: `${id}` } : {}),
       ...(action === null ? { action: `idea ${pick("idea", 4)}` } : {}),
     };

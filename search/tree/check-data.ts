@@ -27,10 +27,11 @@ class TreeCheck extends DataCheck {
     this.object(state.params, "params");
     const size = this.#tree(this.object<TreeData>(state.tree, "tree"));
     for (const [record, field] of this.book(state.book)) {
-      const { from, action, outcome } = record as Fields<TreeStart> & { readonly outcome: unknown };
+      const { from, action, notes, outcome } = record as Fields<TreeStart> & { readonly outcome: unknown };
       this.#line(record, size, field);
       this.indexes([from], { from: 0, to: size }, `${field}.from`);
       this.strings([action ?? ""], `${field}.action`);
+      this.strings(notes, `${field}.notes`);
       if (outcome !== null) this.#outcome(outcome, `${field}.outcome`);
     }
     for (const line of this.list(state.continuing, "continuing")) this.#line(line, size, "continuing");
@@ -68,6 +69,11 @@ class TreeCheck extends DataCheck {
       if (texts.length !== size) throw this.incompatible(`has not ${size} entries at tree.${field}`);
     }
     if (listOf.length !== size) throw this.incompatible(`has not ${size} entries at tree.listOf`);
+    for (const entry of this.list(tree.notes, "tree.notes")) {
+      const [node, note] = this.list(entry, "tree.notes");
+      this.indexes([node], { from: 0, to: size }, "tree.notes");
+      this.strings([note], "tree.notes");
+    }
     for (const entry of this.list(tree.priors, "tree.priors")) {
       const [node, priors] = this.list(entry, "tree.priors");
       this.indexes([node], { from: 0, to: size }, "tree.priors");
@@ -104,7 +110,7 @@ class TreeCheck extends DataCheck {
     if (kind === "rejected" || kind === "lost") return;
     if (kind !== "value") throw this.incompatible(`has an unknown outcome at ${field}`);
     this.numbers([step.reward, step.value], 2, field);
-    this.strings([step.action ?? "", step.key ?? "", step.checkpoint ?? ""], field);
+    this.strings([step.action ?? "", step.key ?? "", step.note ?? "", step.checkpoint ?? ""], field);
     const actions = this.strings(step.actions ?? [], `${field}.actions`);
     if (step.priors !== null) this.numbers(step.priors, actions.length, `${field}.priors`);
     if (typeof step.terminated !== "boolean") throw this.incompatible(`has no truth value at ${field}.terminated`);

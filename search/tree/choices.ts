@@ -71,7 +71,7 @@ export class Choices {
 }
 
 /** Whether one more action may be tried at a node; part of an algorithm. */
-export type ExpandRule = (state: TreeState, node: number) => boolean;
+export type ExpandRule<Params = unknown> = (state: TreeState<Params>, node: number) => boolean;
 
 interface FillOptions {
   readonly mayExpand: boolean;

@@ -29,6 +29,8 @@ export const TREE_DEFAULTS = {
   gumbel: { considered: 16, visitInit: 50, valueScale: 0.1, scale: 1 },
   /** AB-MCTS-A: Inoue and others, arXiv 2503.04412; for shares of success Jeffreys' prior. */
   abMcts: { mean: 0, kappa: 1, nu: 1, variance: 0.1, alpha: 0.5, beta: 0.5 },
+  /** LATS: Zhou and others, arXiv 2310.04406: 5 children, exploration 1. How many reflections fit into a prompt is ours. */
+  lats: { children: 5, exploration: 1, maxNotes: 3 },
   /** Ours, for searches for a way: what the tree of thoughts of Yao and others, arXiv 2305.10601, proposes at a state. */
   proposalsPerNode: 5,
   /** The same: states kept at each depth. */

@@ -32,7 +32,11 @@ export function take(state: TreeState, { line, continues }: Chosen): Line {
 }
 
 /** Asks for the action that was chosen, with a row to hold its place. */
-export function reserve(state: TreeState, chosen: Chosen & { readonly kind: "action" }): TreeRecord {
+export function reserve<Params>(
+  policy: Pick<TreePolicy<never, Params>, "notes">,
+  state: TreeState<Params>,
+  chosen: Chosen & { readonly kind: "action" },
+): TreeRecord {
   const { tree, book, config } = state;
   const line = take(state, chosen);
   const from = line.path[line.path.length - 1] as number;
@@ -41,7 +45,8 @@ export function reserve(state: TreeState, chosen: Chosen & { readonly kind: "act
   countInFlight(state, [row], 1);
   const isStochastic = config.stochastic;
   const rewards = [...line.rewards, isStochastic ? 0 : tree.columns.reward.get(row)];
-  return book.add({ path: [...line.path, row], rewards, from, action });
+  const notes = policy.notes?.(state, from) ?? [];
+  return book.add({ path: [...line.path, row], rewards, from, action, notes });
 }
 
 function addRow(

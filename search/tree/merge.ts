@@ -120,6 +120,7 @@ function open<Params>(policy: Policy<Params>, state: TreeState<Params>, row: num
   if (step.player === 1) tree.raise(row, Flag.second);
   tree.setActions(row, step.actions, step.priors);
   tree.setKey(row, step.key);
+  tree.setNote(row, step.note);
   // Nothing can start from a state that has ended.
   tree.setCheckpoint(row, step.terminated ? null : step.checkpoint);
   if (config.transpositions && step.key !== null) state.nodeOfKey.set(step.key, row);

@@ -18,6 +18,8 @@ export interface TreeTrial {
   };
   /** null: propose one that is not tried yet (see `children`) and take it. */
   readonly action: string | null;
+  /** What earlier trials left to be known here, the latest last; empty where the algorithm hands nothing on. */
+  readonly notes: readonly string[];
   /** Seed for everything that is drawn in this trial, a rollout for instance; the same for every attempt. */
   readonly seed: number;
 }
@@ -39,6 +41,8 @@ export interface StepResult {
   readonly player?: 0 | 1;
   /** Equal for equal states. Needed where the search is stochastic. */
   readonly key?: string;
+  /** Kept with the state, and handed on where the algorithm says so: a reflection on what went wrong, for instance. */
+  readonly note?: string;
   /** Where the state is kept. Every checkpoint has a name of its own. */
   readonly checkpoint?: string;
 }
@@ -61,6 +65,7 @@ export interface RecordedStep {
   readonly priors: readonly number[] | null;
   readonly player: 0 | 1;
   readonly key: string | null;
+  readonly note: string | null;
   readonly checkpoint: string | null;
 }
 
@@ -72,12 +77,12 @@ interface StepLimits {
 
 /** @throws SearchError `INVALID_OUTCOME` naming the field. */
 export function recordStep(step: StepResult, { config, isProposal, isHeld }: StepLimits): RecordedStep {
-  const { reward, terminated, key, checkpoint } = step;
+  const { reward, terminated, key, note, checkpoint } = step;
   if (!Number.isFinite(reward)) throw invalidOutcome("reward", reward, "a finite number");
   if (typeof terminated !== "boolean") throw invalidOutcome("terminated", terminated, "true or false");
   if (isProposal !== (step.action !== undefined))
     throw invalidOutcome("action", step.action, isProposal ? "what was proposed" : "left out: the trial had one");
-  for (const [field, text] of Object.entries({ action: step.action, key, checkpoint }))
+  for (const [field, text] of Object.entries({ action: step.action, key, note, checkpoint }))
     if (text !== undefined && !isKey(text)) throw invalidOutcome(field, text, "a short string");
   if (config.stochastic && key === undefined) throw invalidOutcome("key", key, "given: the search is stochastic");
   if (checkpoint !== undefined && isHeld(checkpoint))
@@ -94,6 +99,7 @@ export function recordStep(step: StepResult, { config, isProposal, isHeld }: Ste
     priors,
     player: checkPlayer(step, config),
     key: key ?? null,
+    note: note ?? null,
     checkpoint: checkpoint ?? null,
   };
 }

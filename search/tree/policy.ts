@@ -27,7 +27,7 @@ export interface TreePolicy<Options extends TreeOptions, Params> {
   /** The choice to follow, or -1 to follow none now. Never one that is blocked. */
   select(state: TreeState<Params>, choices: Choices): number;
   /** Default: `widen`. */
-  readonly expand?: ExpandRule;
+  readonly expand?: ExpandRule<Params>;
   /**
    * Where the next trial goes, in place of a descent by `select`; null if nowhere now. Changes nothing that is part of the state. Here
    * begin searches that keep a frontier instead of descending.
@@ -39,6 +39,8 @@ export interface TreePolicy<Options extends TreeOptions, Params> {
   best?(state: TreeState<Params>): number;
   /** What a new state is worth for player 0. Default: the value that was told. */
   evaluate?(state: TreeState<Params>, step: RecordedStep): number;
+  /** What a trial that starts at the node is told, see `TreeTrial.notes`. Default: nothing. */
+  notes?(state: TreeState<Params>, node: number): readonly string[];
   /** Sets the value of a node through which a return came; its visits are already counted. */
   readonly backup: BackupRule<Params>;
   /**

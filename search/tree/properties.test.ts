@@ -57,7 +57,7 @@ const settings: fc.Arbitrary<Setting> = fc
     const shared = { ...base, ...kind, players: script.players, root: { ...root, ...value } };
     return { ...withAlgorithm(name, shared), script, seed };
   });
-const runs = { numRuns: 60 };
+const runs = { numRuns: 40 };
 
 function withAlgorithm(name: string, shared: TreeOptions): Pick<Setting, "search" | "options"> {
   const search = (name === "puct" ? puct : name === "gumbel" ? gumbelMuZero : uct) as unknown as Setting["search"];
@@ -85,7 +85,7 @@ describe("tree searches, properties", () => {
       expect(exportNodes(other.state)).toEqual(exportNodes(plain.state));
       expect(text(setting.search, other.state)).toBe(text(setting.search, plain.state));
     });
-    fc.assert(property, { numRuns: 150 });
+    fc.assert(property, { numRuns: 100 });
   });
 
   test("state through JSON or MessagePack at any moment, continues as uninterrupted", () => {

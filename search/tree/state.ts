@@ -15,6 +15,7 @@ export interface TreeStart extends Line {
   /** The node that the action is taken from. */
   readonly from: number;
   readonly action: string | null;
+  readonly notes: readonly string[];
 }
 
 export type TreeRecord = BookRecord<TreeStart, RecordedStep>;

@@ -199,7 +199,7 @@ class TreeSearchImpl<Options extends TreeOptions, Params> implements TreeSearch<
         state.isStuck = true;
         if (state.book.head?.phase !== "settled") return null;
       } else if (chosen.kind === "action") {
-        return reserve(state, chosen);
+        return reserve(this.#policy, state, chosen);
       } else {
         known += 1;
         const { path, rewards } = take(state, chosen);
@@ -287,14 +287,14 @@ function settle(state: TreeState, record: TreeRecord, outcome: TreeOutcome): "wa
   }
 }
 
-function toTrial({ tree, seed }: TreeState, { id, attempt, from, action }: TreeRecord): TreeTrial {
+function toTrial({ tree, seed }: TreeState, { id, attempt, from, action, notes }: TreeRecord): TreeTrial {
   const start = {
     node: from,
     checkpoint: tree.checkpoint(from),
     key: tree.key(from),
     depth: tree.columns.depth.get(from),
   };
-  return { id, attempt, from: start, action, seed: drawSeed(seed, "trial", id) };
+  return { id, attempt, from: start, action, notes: [...notes], seed: drawSeed(seed, "trial", id) };
 }
 
 function isHeld({ config, held }: TreeState, checkpoint: string): boolean {

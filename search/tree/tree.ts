@@ -79,7 +79,8 @@ export interface TreeData {
   /** Different lists of actions, and which of them each row has; -1 for none. */
   readonly lists: readonly (readonly string[])[];
   readonly listOf: readonly number[];
-  /** Sparse: rows that have priors. */
+  /** Sparse: rows that have notes, and rows that have priors; by row. */
+  readonly notes: readonly (readonly [node: number, note: string])[];
   readonly priors: readonly (readonly [node: number, priors: readonly number[]])[];
 }
 
@@ -121,6 +122,7 @@ export class Tree {
   /** Actions that can be taken; null where they are proposed one at a time. */
   readonly #lists: (readonly string[] | null)[];
   readonly #priors: (Float64Array | null)[];
+  readonly #notes: Map<number, string>;
   /** Equal lists are kept once. Emptied when it has grown large: it saves space and nothing depends on it. */
   readonly #knownLists = new Map<string, readonly string[]>();
   #lastList: readonly string[] | null = null;
@@ -140,6 +142,7 @@ export class Tree {
     this.#checkpoints = [...data.checkpoints];
     this.#lists = data.listOf.map((list) => (list === NONE ? null : this.#intern(data.lists[list] ?? [])));
     this.#priors = data.listOf.map(() => null);
+    this.#notes = new Map(data.notes);
     for (const [node, priors] of data.priors) this.#priors[node] = Float64Array.from(priors);
   }
 
@@ -187,6 +190,19 @@ export class Tree {
 
   setCheckpoint(node: number, checkpoint: string | null): void {
     this.#checkpoints[node] = checkpoint;
+  }
+
+  note(node: number): string | null {
+    return this.#notes.get(node) ?? null;
+  }
+
+  setNote(node: number, note: string | null): void {
+    if (note !== null) this.#notes.set(node, note);
+  }
+
+  /** Rows that have notes, in no order. */
+  noted(): number[] {
+    return [...this.#notes.keys()];
   }
 
   actions(node: number): readonly string[] | null {
@@ -291,6 +307,7 @@ export class Tree {
       checkpoints: [...this.#checkpoints],
       lists,
       listOf,
+      notes: [...this.#notes].sort(([one], [two]) => one - two),
       priors,
     };
   }
@@ -319,6 +336,7 @@ export class Tree {
     this.#checkpoints[node] = null;
     this.#lists[node] = null;
     this.#priors[node] = null;
+    this.#notes.delete(node);
   }
 
   #intern(list: readonly string[]): readonly string[] {
@@ -359,6 +377,7 @@ export function createTree(): Tree {
     checkpoints: [null],
     lists: [],
     listOf: [NONE],
+    notes: [],
     priors: [],
   });
   tree.columns.kind.set(0, Kind.pending);
