@@ -176,7 +176,7 @@ describe.each(ways)("$name, properties", (search) => {
         expect([...other.state.held].sort()).toEqual([...other.left].sort());
       },
     );
-    fc.assert(property, { numRuns: 40 });
+    fc.assert(property, { numRuns: 25 });
   });
 
   test("two players, chance, discount, widening or proofs, refused", () => {

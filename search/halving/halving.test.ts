@@ -109,7 +109,7 @@ describe.each(searches)("$name, properties", (search) => {
       const held = other.state.candidates.flatMap(({ checkpoint }) => (checkpoint === null ? [] : [checkpoint]));
       expect([...other.left].sort()).toEqual(held.sort());
     });
-    fc.assert(property, { numRuns: 50 });
+    fc.assert(property, { numRuns: 30 });
   });
 
   test.each<[object, string]>([

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { type UctOptions, uct } from "../index.js";
+import { exportNodes, type UctOptions, uct } from "../index.js";
 import {
   frozenLake,
   LAKE_ROOT,
@@ -18,19 +18,23 @@ describe("tic-tac-toe", () => {
   test("all 5,478 positions, the solver proves what minimax says", () => {
     const values = minimax();
     expect(values.size).toBe(5_478);
-    const wrong: unknown[] = [];
-    for (const [board, value] of values) {
+    const marks = ([board]: readonly [string, number]): number => [...board].filter((mark) => mark !== ".").length;
+    const proven = new Map<string, number>();
+    for (const [board] of [...values].sort((one, two) => marks(one) - marks(two))) {
       const actions = squares(board);
-      if (actions.length === 0) continue;
+      // Of ended boards there is nothing to prove; others may have been proven on the way from an earlier one.
+      if (actions.length === 0 || proven.has(board)) continue;
       const root = { actions, key: board, player: mover(board) };
       const state = uct.init({ root, players: 2, solver: true, transpositions: true, range: [-1, 1], window: 1 }, 1);
       runTree(uct, state, ticTacToe);
+      expect(uct.status(state).block).toBe("exhausted");
       const best = uct.node(state, uct.best(state).node);
-      const rest = best.cell === null ? undefined : values.get(best.cell);
-      if (uct.status(state).block !== "exhausted" || uct.node(state, 0).score !== value || rest !== value)
-        wrong.push([board, value, rest, uct.node(state, 0).score]);
+      expect([board, values.get(best.cell ?? "")]).toEqual([board, values.get(board)]);
+      for (const { key, kind, proven: isProven, value } of exportNodes(state))
+        if (kind === "state" && isProven && key !== null) proven.set(key, value);
     }
-    expect(wrong).toEqual([]);
+    const open = [...values].filter(([board]) => squares(board).length > 0);
+    expect(open.filter(([board, value]) => proven.get(board) !== value)).toEqual([]);
   });
 
   test("position with a win in one, proven after few steps and without a look at the rest", () => {
@@ -84,7 +88,7 @@ describe("frozen lake, 4x4, exact transition table", () => {
 
 describe("P-games", () => {
   /** How many of the games the recommended first move throws away. */
-  function failures(simulations: number, options: Partial<UctOptions>, games = 100): number {
+  function failures(simulations: number, options: Partial<UctOptions>, games = 60): number {
     let failed = 0;
     for (let seed = 0; seed < games; seed += 1) {
       const game = { seed, branching: 2, depth: 10 };
