@@ -39,27 +39,6 @@ export const successiveHalving: HalvingSearch = createHalving("successive-halvin
 export const asha: HalvingSearch = createHalving("asha", nextAsynchronous, false);
 
 function createHalving(name: string, next: Next, needsCandidates: boolean): HalvingSearch {
-  const blockOf = (state: HalvingState): SearchBlock | null => {
-    const { book, config } = state;
-    if (book.closed) return "finished";
-    if (book.asked >= config.maxTrials) return "trials";
-    if (book.open.length >= config.window) return "window";
-    return next(config, state.candidates) === null ? "nothing-to-choose" : null;
-  };
-
-  const issue = (state: HalvingState, changes: MutableChanges): HalvingRecord | null => {
-    for (;;) {
-      advance(state, changes);
-      const block = blockOf(state);
-      if (block !== null) {
-        state.isStuck = block === "nothing-to-choose";
-        if (state.isStuck && state.book.head?.phase === "settled") continue;
-        return null;
-      }
-      return begin(state, next(state.config, state.candidates) as Step);
-    }
-  };
-
   return Object.freeze({
     name,
     init: (options: HalvingOptions, seed: number): HalvingState => {
@@ -68,7 +47,7 @@ function createHalving(name: string, next: Next, needsCandidates: boolean): Halv
     },
     ask: (state: HalvingState, count: number) => {
       const changes = noChanges();
-      const records = collect(count, () => state.book.retry() ?? issue(state, changes));
+      const records = collect(count, () => state.book.retry() ?? issue(state, next, changes));
       const trials = records.map((record) => toTrial(state, record));
       advance(state, changes);
       return { state, trials, changes };
@@ -84,7 +63,7 @@ function createHalving(name: string, next: Next, needsCandidates: boolean): Halv
       state.book.open.filter(({ phase }) => phase === "running").map((record) => toTrial(state, record)),
     status: (state: HalvingState) => {
       const { asked, merged, open } = state.book;
-      const block = blockOf(state);
+      const block = blockOf(state, next);
       return { asked, merged, steps: state.steps, block, done: block !== null && open.length === 0 };
     },
     best: (state: HalvingState) => ranking(state)[0] ?? null,
@@ -112,6 +91,25 @@ function createHalving(name: string, next: Next, needsCandidates: boolean): Halv
       };
     },
   });
+}
+
+function blockOf(state: HalvingState, next: Next): SearchBlock | null {
+  const { book, config } = state;
+  if (book.closed) return "finished";
+  if (book.asked >= config.maxTrials) return "trials";
+  if (book.open.length >= config.window) return "window";
+  return next(config, state.candidates) === null ? "nothing-to-choose" : null;
+}
+
+function issue(state: HalvingState, next: Next, changes: MutableChanges): HalvingRecord | null {
+  for (;;) {
+    advance(state, changes);
+    const block = blockOf(state, next);
+    if (block === null) return begin(state, next(state.config, state.candidates) as Step);
+    state.isStuck = block === "nothing-to-choose";
+    // What is known, but not merged yet, may open the way.
+    if (!state.isStuck || state.book.head?.phase !== "settled") return null;
+  }
 }
 
 function begin(state: HalvingState, { candidate, rung }: Step): HalvingRecord {

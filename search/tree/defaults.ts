@@ -11,7 +11,7 @@ export const TREE_DEFAULTS = {
   /** Ours: as for archives. */
   window: 8,
   maxAttempts: 3,
-  /** Ours: about 200 MB. */
+  /** Ours: 130 to 260 MB. */
   maxNodes: 1_000_000,
   /** Ours: far beyond what can be replayed, and safe for a walk up the tree. */
   maxDepth: 10_000,

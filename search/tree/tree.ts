@@ -105,7 +105,7 @@ const EMPTY: Readonly<Partial<Record<IntegerField | RealField, number>>> = {
 
 /**
  * The rows of a search tree, one column a field. The index of a row is the id of its node: it stays the same until the node is
- * dropped, and may then be given to another. About 100 bytes a node, and what its strings and priors take.
+ * dropped, and may then be given to another. About 130 bytes a node, and what its strings and priors take.
  */
 export class Tree {
   readonly columns: TreeColumns;
