@@ -103,8 +103,21 @@ export interface Forecast {
   readonly weight: number;
 }
 
-/** Why `ask` gives no new trial: `window` passes with the next tells, the others do not. */
-export type SearchBlock = "window" | "finished" | "steps" | "trials" | "nodes" | "nothing-to-choose";
+/**
+ * Why `ask` gives no new trial: `window` passes with the next tells, the others do not.
+ *
+ * `simulations` and `exhausted` are of searches over trees: as many simulations as were wanted are made or under way; all that
+ * can be reached is known.
+ */
+export type SearchBlock =
+  | "window"
+  | "finished"
+  | "steps"
+  | "trials"
+  | "nodes"
+  | "simulations"
+  | "exhausted"
+  | "nothing-to-choose";
 
 export interface SearchStatus {
   readonly asked: number;

@@ -12,6 +12,8 @@ import type {
 } from "./algorithm.js";
 import { Archive, createArchive } from "./archive.js";
 import {
+  type ArchiveBook,
+  type ArchiveRecord,
   type ArchiveState,
   type ArchiveStrategy,
   isHeld,
@@ -26,7 +28,7 @@ import { forecastStarts } from "./forecast.js";
 import { mergeOutcome } from "./merge.js";
 import { checkpointsOf, recordVisits } from "./record-outcome.js";
 import type { RolloutOutcome, RolloutTrial } from "./rollout.js";
-import { TrialBook, type TrialRecord } from "./trial-book.js";
+import { collect, TrialBook } from "./trial-book.js";
 
 export interface ArchiveSearch<Options> extends SearchAlgorithm<Options, ArchiveState, RolloutTrial, RolloutOutcome> {
   serialise(state: ArchiveState): SerialisedArchive;
@@ -62,14 +64,9 @@ class ArchiveSearchImpl<Options> implements ArchiveSearch<Options> {
   }
 
   ask(state: ArchiveState, count: number): Asked<ArchiveState, RolloutTrial> {
-    if (!Number.isInteger(count) || count < 0) throw invalidArgument("count", count, "an integer of at least 0");
     const changes = noChanges();
-    const trials: RolloutTrial[] = [];
-    while (trials.length < count) {
-      const record = state.book.retry() ?? this.#issue(state, changes);
-      if (record === null) break;
-      trials.push(toTrial(state, record));
-    }
+    const records = collect(count, () => state.book.retry() ?? this.#issue(state, changes));
+    const trials = records.map((record) => toTrial(state, record));
     this.#advance(state, changes);
     return { state, trials, changes };
   }
@@ -145,14 +142,14 @@ class ArchiveSearchImpl<Options> implements ArchiveSearch<Options> {
     return this.#state(data.config, data.seed, new Archive(data.config, data.archive), new TrialBook(data.book));
   }
 
-  #state(config: ArchiveConfig, seed: number, archive: Archive, book: TrialBook): ArchiveState {
+  #state(config: ArchiveConfig, seed: number, archive: Archive, book: ArchiveBook): ArchiveState {
     const plannedSteps = book.open.reduce((sum, { steps }) => sum + steps, 0);
     const { name: algorithm, needsCheckpoint } = this.#strategy;
     const held = new Set(neededCheckpoints(archive, book));
     return { algorithm, config, needsCheckpoint, seed, archive, book, held, plannedSteps };
   }
 
-  #issue(state: ArchiveState, changes: MutableChanges): TrialRecord | null {
+  #issue(state: ArchiveState, changes: MutableChanges): ArchiveRecord | null {
     this.#advance(state, changes);
     const { archive, book, config } = state;
     if (this.#block(state) !== null) return null;
@@ -177,10 +174,7 @@ class ArchiveSearchImpl<Options> implements ArchiveSearch<Options> {
    */
   #advance(state: ArchiveState, changes: MutableChanges): void {
     const { book, config } = state;
-    while (book.head?.phase === "settled") {
-      const isDue = book.merged < book.asked - config.window + 1;
-      if (!isDue && !book.closed && this.#cap(state) === null) return;
-      const { record, outcome } = book.takeHead();
+    for (const { record, outcome } of book.due(config.window, () => this.#cap(state) !== null)) {
       state.plannedSteps -= record.steps;
       changes.merged.push(record.id);
       const merged = mergeOutcome(state, record, outcome);
@@ -205,7 +199,7 @@ class ArchiveSearchImpl<Options> implements ArchiveSearch<Options> {
   }
 }
 
-function settle(state: ArchiveState, record: TrialRecord, outcome: RolloutOutcome): "waiting" | "settled" {
+function settle(state: ArchiveState, record: ArchiveRecord, outcome: RolloutOutcome): "waiting" | "settled" {
   const { archive, book, config } = state;
   switch (outcome.kind) {
     case "infrastructure-failure":
@@ -232,7 +226,7 @@ function settle(state: ArchiveState, record: TrialRecord, outcome: RolloutOutcom
   }
 }
 
-function toTrial(state: ArchiveState, record: TrialRecord): RolloutTrial {
+function toTrial(state: ArchiveState, record: ArchiveRecord): RolloutTrial {
   const { archive, seed } = state;
   const { node, score, reward, length, checkpoint } = archive.view(record.node);
   return {

@@ -1,6 +1,6 @@
 import { type Archive, type ArchiveData, ROOT_NODE } from "./archive.js";
 import type { ArchiveConfig } from "./config.js";
-import type { TrialBook, TrialBookData } from "./trial-book.js";
+import type { BookRecord, RecordedVisits, TrialBook, TrialBookData } from "./trial-book.js";
 
 /** What tells one search over an archive from another. */
 export interface ArchiveStrategy {
@@ -16,6 +16,17 @@ export interface Start {
   readonly node: number;
 }
 
+/** What is decided when a trial is asked. */
+export interface RolloutStart extends Start {
+  readonly steps: number;
+  /** Count of merged trials at that moment. */
+  readonly version: number;
+}
+
+export type ArchiveBook = TrialBook<RolloutStart, RecordedVisits>;
+export type ArchiveBookData = TrialBookData<RolloutStart, RecordedVisits>;
+export type ArchiveRecord = BookRecord<RolloutStart, RecordedVisits>;
+
 /** Opaque: use the functions of the search that made it, and those of this folder that take it. */
 export interface ArchiveState {
   readonly algorithm: string;
@@ -23,7 +34,7 @@ export interface ArchiveState {
   readonly needsCheckpoint: boolean;
   readonly seed: number;
   readonly archive: Archive;
-  readonly book: TrialBook;
+  readonly book: ArchiveBook;
   /** Checkpoints that the search needs, the root's apart. */
   readonly held: Set<string>;
   /** Steps of all trials that are asked and not merged. */
@@ -36,7 +47,7 @@ export interface SerialisedArchive {
   readonly config: ArchiveConfig;
   readonly seed: number;
   readonly archive: ArchiveData;
-  readonly book: TrialBookData;
+  readonly book: ArchiveBookData;
 }
 
 /** Checkpoints that the search needs, the root's apart: to find those that nobody needs after a crash. In no order. */
@@ -45,7 +56,7 @@ export function heldCheckpoints(state: ArchiveState): string[] {
 }
 
 /** The same, found anew. */
-export function neededCheckpoints(archive: Archive, book: TrialBook): string[] {
+export function neededCheckpoints(archive: Archive, book: ArchiveBook): string[] {
   const needed: string[] = [];
   for (let node = ROOT_NODE + 1; node < archive.nodeCount; node += 1) {
     const checkpoint = archive.checkpoint(node);

@@ -1,3 +1,4 @@
+import { checkKeys, flag, integer } from "./check-options.js";
 import { type CellWeights, type CountWeight, DEFAULTS } from "./defaults.js";
 import { invalidArgument } from "./errors.js";
 
@@ -45,6 +46,21 @@ export interface GoExploreOptions extends ArchiveOptions {
 
 export type RandomRolloutsOptions = ArchiveOptions;
 
+export interface BestOfNOptions extends Omit<ArchiveOptions, "maxTrials"> {
+  /** Trials in all. */
+  readonly n: number;
+}
+
+/** Options of searches that end when a score is reached. */
+export interface TargetOptions {
+  /** A state with this score, or a greater one, is a solution: no trial is asked after one is found. Absent: there is none. */
+  readonly target?: number;
+}
+
+export type IndependentRetryOptions = ArchiveOptions & TargetOptions;
+export type RandomBranchOptions = ArchiveOptions & TargetOptions;
+export type AdaptiveBudgetOptions = GoExploreOptions & TargetOptions;
+
 /** All options, checked and present. */
 export interface ArchiveConfig {
   readonly root: {
@@ -64,6 +80,8 @@ export interface ArchiveConfig {
   readonly weights: CellWeights;
   readonly resetCellOnUpdate: boolean;
   readonly countInFlight: boolean;
+  /** Only where there is one, so that states of searches without have not changed. */
+  readonly target?: number;
 }
 
 const LARGEST_WEIGHT = 1e6;
@@ -108,7 +126,50 @@ export function resolveRandomRollouts(options: RandomRolloutsOptions): ArchiveCo
   });
 }
 
-type SharedConfig = Omit<ArchiveConfig, "weights" | "resetCellOnUpdate" | "countInFlight">;
+/** @throws SearchError `INVALID_ARGUMENT` naming the field. */
+export function resolveBestOfN({ n, ...options }: BestOfNOptions): ArchiveConfig {
+  checkKeys(options, new Set([...KNOWN_OPTIONS].filter((option) => option !== "maxTrials")), "");
+  const maxTrials = integer("n", n, Number.NaN, Number.MAX_SAFE_INTEGER);
+  return resolveRandomRollouts({ ...options, maxTrials });
+}
+
+/** @throws SearchError `INVALID_ARGUMENT` naming the field. */
+export function resolveIndependentRetry({ target, ...options }: IndependentRetryOptions): ArchiveConfig {
+  return withTarget(resolveRandomRollouts(options), target);
+}
+
+/** @throws SearchError `INVALID_ARGUMENT` naming the field. */
+export function resolveRandomBranch({ target, ...options }: RandomBranchOptions): ArchiveConfig {
+  const config = resolveRandomRollouts(options);
+  // A power of 0 makes all cells alike, however often they were chosen.
+  const nothing = { weight: 0, power: 1 };
+  const weights = resolveWeights({
+    seen: nothing,
+    actions: nothing,
+    chosenSinceNew: nothing,
+    chosen: { weight: 1, power: 0 },
+  });
+  return withTarget({ ...config, weights }, target);
+}
+
+/** @throws SearchError `INVALID_ARGUMENT` naming the field. */
+export function resolveAdaptiveBudget({ target, ...options }: AdaptiveBudgetOptions): ArchiveConfig {
+  if (options.resetCellOnUpdate)
+    throw invalidArgument(
+      "resetCellOnUpdate",
+      true,
+      "false: the bandit reads from the counters how often cells were chosen",
+    );
+  return withTarget(resolveGoExplore(options), target);
+}
+
+function withTarget(config: ArchiveConfig, target: number | undefined): ArchiveConfig {
+  if (target === undefined) return config;
+  if (!Number.isFinite(target)) throw invalidArgument("target", target, "a finite number");
+  return Object.freeze({ ...config, target });
+}
+
+type SharedConfig = Omit<ArchiveConfig, "target" | "weights" | "resetCellOnUpdate" | "countInFlight">;
 
 function resolveShared(options: ArchiveOptions): SharedConfig {
   return {
@@ -166,30 +227,6 @@ function countWeight(name: Exclude<keyof CellWeights, "scoreHigh">, given: Count
 function checkNumber(field: string, value: unknown, largest: number): void {
   if (typeof value !== "number" || !(value >= 0 && value <= largest)) {
     throw invalidArgument(field, value, `a number from 0 to ${largest}`);
-  }
-}
-
-function integer(field: string, given: number | undefined, otherwise: number, largest: number): number {
-  const value = given ?? otherwise;
-  if (!Number.isInteger(value) || value < 1 || value > largest) {
-    throw invalidArgument(field, value, `an integer from 1 to ${largest}`);
-  }
-  return value;
-}
-
-function flag(field: string, given: boolean | undefined, otherwise: boolean): boolean {
-  const value = given ?? otherwise;
-  if (typeof value !== "boolean") throw invalidArgument(field, value, "true or false");
-  return value;
-}
-
-function checkKeys(options: object, known: ReadonlySet<string>, prefix: string): void {
-  if (typeof options !== "object" || options === null) {
-    throw invalidArgument(prefix === "" ? "options" : prefix.slice(0, -1), options, "an object");
-  }
-  for (const key of Object.keys(options)) {
-    if (!known.has(key))
-      throw invalidArgument(`${prefix}${key}`, "present", `left out; known are ${[...known].join(", ")}`);
   }
 }
 

@@ -1,8 +1,8 @@
 import type { NodeView } from "./algorithm.js";
 import type { Archive } from "./archive.js";
 import { DONE_CELL, NO_NODE } from "./archive.js";
-import type { ArchiveState } from "./archive-state.js";
-import type { RecordedOutcome, RecordedVisit, TrialRecord } from "./trial-book.js";
+import type { ArchiveRecord, ArchiveState } from "./archive-state.js";
+import type { RecordedVisit, RecordedVisits, Settled } from "./trial-book.js";
 
 export interface Merged {
   readonly accepted: NodeView[];
@@ -35,7 +35,7 @@ interface Walk {
  * more, each other cell is seen at most once a trial, each step counts for the cell that it arrives in, and a start from
  * which the archive was improved begins anew with its `chosenSinceNew`.
  */
-export function mergeOutcome(state: ArchiveState, record: TrialRecord, outcome: RecordedOutcome): Merged {
+export function mergeOutcome(state: ArchiveState, record: ArchiveRecord, outcome: Settled<RecordedVisits>): Merged {
   const { archive } = state;
   const merged: Collected = { accepted: [], released: [] };
   const touched = new Set([record.cell]);
@@ -57,7 +57,7 @@ export function mergeOutcome(state: ArchiveState, record: TrialRecord, outcome: 
   return { accepted: merged.accepted.map((node) => archive.view(node)), released: merged.released };
 }
 
-function startWalk(state: ArchiveState, record: TrialRecord, merged: Collected): Walk {
+function startWalk(state: ArchiveState, record: ArchiveRecord, merged: Collected): Walk {
   return {
     state,
     trial: record.id,

@@ -1,5 +1,4 @@
-import { SearchError } from "./errors.js";
-import type { RolloutOutcome } from "./rollout.js";
+import { invalidArgument, SearchError } from "./errors.js";
 
 /** A step as it was told, checked and copied, so that nobody can change it later. */
 export interface RecordedVisit {
@@ -13,9 +12,12 @@ export interface RecordedVisit {
 }
 
 /** `lost`: nothing is known and the trial is not tried again. */
-export type RecordedOutcome =
-  | { readonly kind: "value"; readonly visits: readonly RecordedVisit[] }
-  | { readonly kind: Exclude<RolloutOutcome["kind"], "value" | "infrastructure-failure"> | "lost" };
+export type Settled<Value> = Value | { readonly kind: "rejected" } | { readonly kind: "lost" };
+
+export interface RecordedVisits {
+  readonly kind: "value";
+  readonly visits: readonly RecordedVisit[];
+}
 
 /**
  * | from    | to      | when |
@@ -25,21 +27,21 @@ export type RecordedOutcome =
  * | running | settled | value or rejection; infrastructure failure without attempts left, or after the end of asking |
  * | waiting | running | asked again, with the next attempt |
  * | waiting | settled | end of asking |
+ * | running, waiting | settled | abandoned: where it started is no longer searched |
  * | settled | –       | merged, when it is its turn |
  */
 export type TrialPhase = "running" | "waiting" | "settled";
 
-export interface TrialRecord {
+interface Entry<Value> {
   readonly id: number;
-  readonly node: number;
-  readonly cell: number;
-  readonly steps: number;
-  readonly version: number;
   attempt: number;
   phase: TrialPhase;
   /** Set when settled. */
-  outcome: RecordedOutcome | null;
+  outcome: Settled<Value> | null;
 }
+
+/** A trial as its search remembers it: `Start` is what was decided when it was asked, `Value` what is kept of its result. */
+export type BookRecord<Start, Value> = Start & Entry<Value>;
 
 const TRANSITIONS: Readonly<Record<TrialPhase, readonly TrialPhase[]>> = {
   running: ["waiting", "settled"],
@@ -47,24 +49,29 @@ const TRANSITIONS: Readonly<Record<TrialPhase, readonly TrialPhase[]>> = {
   settled: [],
 };
 
-export interface TrialBookData {
+export interface Taken<Start, Value> {
+  readonly record: BookRecord<Start, Value>;
+  readonly outcome: Settled<Value>;
+}
+
+export interface TrialBookData<Start, Value> {
   readonly merged: number;
   readonly closed: boolean;
-  readonly open: readonly TrialRecord[];
+  readonly open: readonly BookRecord<Start, Value>[];
 }
 
 /**
  * The trials that were asked and are not merged. They are numbered as they are asked and merged in that order, whatever the
  * order in which their outcomes arrive.
  */
-export class TrialBook {
+export class TrialBook<Start extends object, Value> {
   /** Trials merged: those with smaller ids. */
   merged: number;
   /** No trial is added any more, nor tried again. */
   closed: boolean;
-  readonly #open: TrialRecord[];
+  readonly #open: BookRecord<Start, Value>[];
 
-  constructor(data: TrialBookData = { merged: 0, closed: false, open: [] }) {
+  constructor(data: TrialBookData<Start, Value> = { merged: 0, closed: false, open: [] }) {
     this.merged = data.merged;
     this.closed = data.closed;
     this.#open = structuredClone([...data.open]);
@@ -75,12 +82,12 @@ export class TrialBook {
   }
 
   /** In the order of their ids. */
-  get open(): readonly TrialRecord[] {
+  get open(): readonly BookRecord<Start, Value>[] {
     return this.#open;
   }
 
   /** The next to be merged. */
-  get head(): TrialRecord | undefined {
+  get head(): BookRecord<Start, Value> | undefined {
     return this.#open[0];
   }
 
@@ -88,8 +95,8 @@ export class TrialBook {
     return this.#open.filter((record) => record.phase === phase).length;
   }
 
-  add(start: Pick<TrialRecord, "node" | "cell" | "steps" | "version">): TrialRecord {
-    const record: TrialRecord = { id: this.asked, ...start, attempt: 0, phase: "running", outcome: null };
+  add(start: Start): BookRecord<Start, Value> {
+    const record: BookRecord<Start, Value> = { id: this.asked, ...start, attempt: 0, phase: "running", outcome: null };
     this.#open.push(record);
     return record;
   }
@@ -99,7 +106,7 @@ export class TrialBook {
    *
    * @throws SearchError `UNKNOWN_TRIAL`
    */
-  find(id: number, attempt: number): TrialRecord | null {
+  find(id: number, attempt: number): BookRecord<Start, Value> | null {
     if (!Number.isInteger(id) || id < 0 || id >= this.asked)
       throw unknownTrial(id, attempt, "that trial was never asked");
     if (!Number.isInteger(attempt) || attempt < 0) throw unknownTrial(id, attempt, "attempts count from 0");
@@ -109,13 +116,13 @@ export class TrialBook {
     return attempt === record.attempt && record.phase === "running" ? record : null;
   }
 
-  settle(record: TrialRecord, outcome: RecordedOutcome): void {
+  settle(record: Entry<Value>, outcome: Settled<Value>): void {
     move(record, "settled");
     record.outcome = outcome;
   }
 
   /** After an infrastructure failure. Returns whether the trial will be given again. */
-  fail(record: TrialRecord, maxAttempts: number): boolean {
+  fail(record: Entry<Value>, maxAttempts: number): boolean {
     if (this.closed || record.attempt + 1 >= maxAttempts) {
       this.settle(record, { kind: "lost" });
       return false;
@@ -124,8 +131,20 @@ export class TrialBook {
     return true;
   }
 
+  /** The trial teaches nothing, whatever is told of it from now on; `changes` are what remains of its start. */
+  abandon(record: BookRecord<Start, Value>, changes: Partial<Start>): void {
+    if (record.phase === "settled") record.outcome = { kind: "lost" };
+    else this.settle(record, { kind: "lost" });
+    Object.assign(record, changes);
+  }
+
+  /** Changes what was decided when the trial was asked, because the search has moved on meanwhile. */
+  reshape(record: BookRecord<Start, Value>, changes: Partial<Start>): void {
+    Object.assign(record, changes);
+  }
+
   /** The first trial that waits to be given again, now running. */
-  retry(): TrialRecord | undefined {
+  retry(): BookRecord<Start, Value> | undefined {
     const record = this.#open.find(({ phase }) => phase === "waiting");
     if (record === undefined) return undefined;
     move(record, "running");
@@ -141,19 +160,47 @@ export class TrialBook {
   }
 
   /** Takes the head away, which must be settled. */
-  takeHead(): { readonly record: TrialRecord; readonly outcome: RecordedOutcome } {
+  takeHead(): Taken<Start, Value> {
     const record = this.#open.shift();
     if (record === undefined || record.outcome === null) throw new Error("Only a settled trial can be merged");
     this.merged += 1;
     return { record, outcome: record.outcome };
   }
 
-  toData(): TrialBookData {
+  /**
+   * Takes the trials away that may be merged, in the order of asking: a new trial is chosen when exactly those `window` or more before it
+   * are merged, no matter how many more are known. Only where `mayHurry` says so, asked anew each time, are others taken: because nothing
+   * can be chosen without them.
+   */
+  *due(window: number, mayHurry: () => boolean): Generator<Taken<Start, Value>> {
+    while (this.head?.phase === "settled") {
+      if (this.merged >= this.asked - window + 1 && !this.closed && !mayHurry()) return;
+      yield this.takeHead();
+    }
+  }
+
+  toData(): TrialBookData<Start, Value> {
     return { merged: this.merged, closed: this.closed, open: structuredClone(this.#open) };
   }
 }
 
-function move(record: TrialRecord, to: TrialPhase): void {
+/**
+ * What `next` gives, until it gives null or `count` are there.
+ *
+ * @throws SearchError `INVALID_ARGUMENT`
+ */
+export function collect<Item>(count: number, next: () => Item | null): Item[] {
+  if (!Number.isInteger(count) || count < 0) throw invalidArgument("count", count, "an integer of at least 0");
+  const items: Item[] = [];
+  while (items.length < count) {
+    const item = next();
+    if (item === null) break;
+    items.push(item);
+  }
+  return items;
+}
+
+function move(record: Entry<unknown>, to: TrialPhase): void {
   if (!TRANSITIONS[record.phase].includes(to))
     throw new Error(`Trial ${record.id} can not go from ${record.phase} to ${to}`);
   record.phase = to;

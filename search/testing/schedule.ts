@@ -31,6 +31,14 @@ export interface Schedule {
 
 export const IN_ORDER: Schedule = { seed: 0, workers: 1, failure: 0, repeat: 0, restart: 0 };
 
+/** Workers, failures, repeats and restarts by a number; 0 is `IN_ORDER`. */
+export function scheduleOf(seed: number): Schedule {
+  if (seed === 0) return IN_ORDER;
+  const pick = (what: string, chance: number): number => (drawInteger(seed, 2, what) === 0 ? 0 : chance);
+  const workers = 1 + drawInteger(seed, 10, "workers");
+  return { seed, workers, failure: pick("fails", 0.3), repeat: pick("repeats", 0.5), restart: pick("restarts", 0.3) };
+}
+
 export interface ScheduleResult {
   readonly state: ArchiveState;
   /** Checkpoints that were made and not released. */

@@ -1,0 +1,385 @@
+import { Column } from "../column.js";
+
+export const NONE = -1;
+
+/**
+ * What a row is.
+ *
+ * - `free`: nothing; it will be used again.
+ * - `pending`: an action under way from the parent, or a chance node none of whose outcomes is known.
+ * - `open`: a state that has been evaluated, or a chance node with outcomes.
+ * - `terminal`: the environment has ended there.
+ * - `dead`: the action was rejected; it is never tried again and counts for nothing.
+ * - `link`: an action that leads to a state which stands elsewhere in the tree, see `target`.
+ */
+export const Kind = { free: 0, pending: 1, open: 2, terminal: 3, dead: 4, link: 5 } as const;
+
+/** Bits of the column `flags`. */
+export const Flag = {
+  /** Below a decision in a stochastic environment: its children are the different outcomes of one action. */
+  chance: 1,
+  /** `bound` is its exact value; nothing more can be learned here. */
+  closed: 2,
+  /** `bound` is set: the best value that is proven for the player to move, the worst if the environment takes the choice. */
+  bounded: 4,
+  /** Player 1 is to move. */
+  second: 8,
+} as const;
+
+export const INTEGER_FIELDS = [
+  "kind",
+  "flags",
+  "parent",
+  /** Position in the parent's list of actions; proposals come behind the list. Outcomes of a chance node: order of discovery. */
+  "slot",
+  "firstChild",
+  "lastChild",
+  /** The next child of the same parent; for free rows the next free row. */
+  "nextSibling",
+  /** Children, dead and pending ones included. */
+  "childCount",
+  /** Decisions from the first root. */
+  "depth",
+  /** Simulations that came through and are merged, its own evaluation included. */
+  "visits",
+  /** Simulations under way that came through. */
+  "inFlight",
+  /** The trial that found it. */
+  "trial",
+  /** Of links: the row of the state. */
+  "target",
+] as const;
+export const REAL_FIELDS = [
+  /** Value of the state for player 0: what the backup rule makes of the evaluations below. */
+  "value",
+  /** The value that the state was first told to have. */
+  "raw",
+  /** Reward for player 0 of the step that leads here. */
+  "reward",
+  /** Mean of squares of normalised returns of the step that leads here; kept only where a rule asks for it. */
+  "squares",
+  /** See `Flag.bounded`. */
+  "bound",
+] as const;
+
+type IntegerField = (typeof INTEGER_FIELDS)[number];
+type RealField = (typeof REAL_FIELDS)[number];
+/** The storage of each column, for tight loops; replaced when the tree grows. */
+type TreeStorage = Readonly<Record<IntegerField | RealField, Float64Array | Int32Array>>;
+export type TreeColumns = Readonly<Record<IntegerField | RealField, Column>>;
+
+export interface TreeData {
+  readonly root: number;
+  readonly firstFree: number;
+  readonly live: number;
+  readonly columns: Readonly<Record<IntegerField | RealField, readonly number[]>>;
+  readonly labels: readonly (string | null)[];
+  readonly keys: readonly (string | null)[];
+  readonly checkpoints: readonly (string | null)[];
+  /** Different lists of actions, and which of them each row has; -1 for none. */
+  readonly lists: readonly (readonly string[])[];
+  readonly listOf: readonly number[];
+  /** Sparse: rows that have notes, and rows that have priors; by row. */
+  readonly notes: readonly (readonly [node: number, note: string])[];
+  readonly priors: readonly (readonly [node: number, priors: readonly number[]])[];
+}
+
+export interface NewChild {
+  readonly parent: number;
+  readonly slot: number;
+  readonly label: string | null;
+  readonly flags: number;
+  readonly trial: number;
+  readonly depth: number;
+}
+
+const ALL_FIELDS = [...INTEGER_FIELDS, ...REAL_FIELDS] as const;
+const EMPTY: Readonly<Partial<Record<IntegerField | RealField, number>>> = {
+  parent: NONE,
+  firstChild: NONE,
+  lastChild: NONE,
+  nextSibling: NONE,
+  trial: NONE,
+  target: NONE,
+};
+
+/**
+ * The rows of a search tree, one column a field. The index of a row is the id of its node: it stays the same until the node is
+ * dropped, and may then be given to another. About 130 bytes a node, and what its strings and priors take.
+ */
+export class Tree {
+  readonly columns: TreeColumns;
+  root: number;
+  /** Rows that are in use. */
+  live: number;
+  #firstFree: number;
+  #storage: TreeStorage;
+  /** From the parent to this node; null for the root and for outcomes of chance nodes. */
+  readonly #labels: (string | null)[];
+  /** What the environment calls the state. */
+  readonly #keys: (string | null)[];
+  readonly #checkpoints: (string | null)[];
+  /** Actions that can be taken; null where they are proposed one at a time. */
+  readonly #lists: (readonly string[] | null)[];
+  readonly #priors: (Float64Array | null)[];
+  readonly #notes: Map<number, string>;
+  /** Equal lists are kept once. Emptied when it has grown large: it saves space and nothing depends on it. */
+  readonly #knownLists = new Map<string, readonly string[]>();
+  #lastList: readonly string[] | null = null;
+
+  constructor(data: TreeData) {
+    const entries = ALL_FIELDS.map((field) => {
+      const kind = (INTEGER_FIELDS as readonly string[]).includes(field) ? "int32" : "float64";
+      return [field, new Column(data.columns[field], kind)] as const;
+    });
+    this.columns = Object.fromEntries(entries) as Record<IntegerField | RealField, Column>;
+    this.#storage = storageOf(this.columns);
+    this.root = data.root;
+    this.live = data.live;
+    this.#firstFree = data.firstFree;
+    this.#labels = [...data.labels];
+    this.#keys = [...data.keys];
+    this.#checkpoints = [...data.checkpoints];
+    this.#lists = data.listOf.map((list) => (list === NONE ? null : this.#intern(data.lists[list] ?? [])));
+    this.#priors = data.listOf.map(() => null);
+    this.#notes = new Map(data.notes);
+    for (const [node, priors] of data.priors) this.#priors[node] = Float64Array.from(priors);
+  }
+
+  /** Valid until a child is added. */
+  get storage(): TreeStorage {
+    return this.#storage;
+  }
+
+  /** Rows, free ones included. */
+  get size(): number {
+    return this.columns.kind.length;
+  }
+
+  kind(node: number): number {
+    return this.columns.kind.get(node);
+  }
+
+  has(node: number, flag: number): boolean {
+    return (this.columns.flags.get(node) & flag) !== 0;
+  }
+
+  raise(node: number, flag: number): void {
+    this.columns.flags.set(node, this.columns.flags.get(node) | flag);
+  }
+
+  label(node: number): string | null {
+    return this.#labels[node] ?? null;
+  }
+
+  setLabel(node: number, label: string | null): void {
+    this.#labels[node] = label;
+  }
+
+  key(node: number): string | null {
+    return this.#keys[node] ?? null;
+  }
+
+  setKey(node: number, key: string | null): void {
+    this.#keys[node] = key;
+  }
+
+  checkpoint(node: number): string | null {
+    return this.#checkpoints[node] ?? null;
+  }
+
+  setCheckpoint(node: number, checkpoint: string | null): void {
+    this.#checkpoints[node] = checkpoint;
+  }
+
+  note(node: number): string | null {
+    return this.#notes.get(node) ?? null;
+  }
+
+  setNote(node: number, note: string | null): void {
+    if (note !== null) this.#notes.set(node, note);
+  }
+
+  /** Rows that have notes, in no order. */
+  noted(): number[] {
+    return [...this.#notes.keys()];
+  }
+
+  actions(node: number): readonly string[] | null {
+    return this.#lists[node] ?? null;
+  }
+
+  priors(node: number): Float64Array | null {
+    return this.#priors[node] ?? null;
+  }
+
+  setActions(node: number, actions: readonly string[] | null, priors: readonly number[] | null): void {
+    this.#lists[node] = actions === null ? null : this.#intern(actions);
+    this.#priors[node] = priors === null ? null : Float64Array.from(priors);
+  }
+
+  /** 1 where player 0 is to move, -1 where player 1 is. */
+  sign(node: number): 1 | -1 {
+    return this.has(node, Flag.second) ? -1 : 1;
+  }
+
+  /** The row where the state of a node stands: itself but for links. */
+  state(node: number): number {
+    return this.kind(node) === Kind.link ? this.columns.target.get(node) : node;
+  }
+
+  /** Appends a pending child. */
+  addChild({ parent, slot, label, flags, trial, depth }: NewChild): number {
+    const node = this.#take();
+    const { columns } = this;
+    columns.kind.set(node, Kind.pending);
+    columns.parent.set(node, parent);
+    columns.slot.set(node, slot);
+    columns.flags.set(node, flags);
+    columns.trial.set(node, trial);
+    columns.depth.set(node, depth);
+    this.#labels[node] = label;
+    const last = columns.lastChild.get(parent);
+    if (last === NONE) columns.firstChild.set(parent, node);
+    else columns.nextSibling.set(last, node);
+    columns.lastChild.set(parent, node);
+    columns.childCount.add(parent, 1);
+    return node;
+  }
+
+  /** The child of the decision or chance node that fits, or -1. */
+  findChild(parent: number, fits: (child: number) => boolean): number {
+    for (let child = this.columns.firstChild.get(parent); child !== NONE; child = this.columns.nextSibling.get(child))
+      if (fits(child)) return child;
+    return NONE;
+  }
+
+  children(parent: number): number[] {
+    const children: number[] = [];
+    for (let child = this.columns.firstChild.get(parent); child !== NONE; child = this.columns.nextSibling.get(child))
+      children.push(child);
+    return children;
+  }
+
+  /** Takes a node out of its parent's children. */
+  detach(node: number): void {
+    const { firstChild, lastChild, nextSibling, parent: parents } = this.columns;
+    const parent = parents.get(node);
+    const next = nextSibling.get(node);
+    let before: number = NONE;
+    for (let child = firstChild.get(parent); child !== node; child = nextSibling.get(child)) before = child;
+    if (before === NONE) firstChild.set(parent, next);
+    else nextSibling.set(before, next);
+    if (lastChild.get(parent) === node) lastChild.set(parent, before);
+    this.columns.childCount.add(parent, -1);
+  }
+
+  /** Gives a row back. Nothing may point to it any more. */
+  free(node: number): void {
+    for (const field of ALL_FIELDS) this.columns[field].set(node, EMPTY[field] ?? 0);
+    this.columns.nextSibling.set(node, this.#firstFree);
+    this.#firstFree = node;
+    this.live -= 1;
+    this.#clear(node);
+  }
+
+  toData(): TreeData {
+    const lists: (readonly string[])[] = [];
+    const indexes = new Map<readonly string[], number>();
+    const listOf = this.#lists.map((list) => {
+      if (list === null) return NONE;
+      const known = indexes.get(list);
+      if (known !== undefined) return known;
+      indexes.set(list, lists.length);
+      lists.push([...list]);
+      return lists.length - 1;
+    });
+    const priors: (readonly [number, readonly number[]])[] = [];
+    for (const [node, values] of this.#priors.entries()) if (values !== null) priors.push([node, Array.from(values)]);
+    const columns = Object.fromEntries(ALL_FIELDS.map((field) => [field, this.columns[field].toArray()]));
+    return {
+      root: this.root,
+      firstFree: this.#firstFree,
+      live: this.live,
+      columns: columns as Record<IntegerField | RealField, number[]>,
+      labels: [...this.#labels],
+      keys: [...this.#keys],
+      checkpoints: [...this.#checkpoints],
+      lists,
+      listOf,
+      notes: [...this.#notes].sort(([one], [two]) => one - two),
+      priors,
+    };
+  }
+
+  #take(): number {
+    this.live += 1;
+    const node = this.#firstFree;
+    if (node !== NONE) {
+      this.#firstFree = this.columns.nextSibling.get(node);
+      this.columns.nextSibling.set(node, NONE);
+      return node;
+    }
+    for (const field of ALL_FIELDS) this.columns[field].push(EMPTY[field] ?? 0);
+    if (this.columns.kind.storage !== this.#storage.kind) this.#storage = storageOf(this.columns);
+    this.#labels.push(null);
+    this.#keys.push(null);
+    this.#checkpoints.push(null);
+    this.#lists.push(null);
+    this.#priors.push(null);
+    return this.size - 1;
+  }
+
+  #clear(node: number): void {
+    this.#labels[node] = null;
+    this.#keys[node] = null;
+    this.#checkpoints[node] = null;
+    this.#lists[node] = null;
+    this.#priors[node] = null;
+    this.#notes.delete(node);
+  }
+
+  #intern(list: readonly string[]): readonly string[] {
+    const last = this.#lastList;
+    if (last?.length === list.length && last.every((action, index) => action === list[index])) return last;
+    this.#lastList = this.#internAnew(list);
+    return this.#lastList;
+  }
+
+  #internAnew(list: readonly string[]): readonly string[] {
+    const name = JSON.stringify(list);
+    const known = this.#knownLists.get(name);
+    if (known !== undefined) return known;
+    if (this.#knownLists.size >= MOST_KNOWN_LISTS) this.#knownLists.clear();
+    const kept = Object.freeze([...list]);
+    this.#knownLists.set(name, kept);
+    return kept;
+  }
+}
+
+const MOST_KNOWN_LISTS = 1_024;
+
+function storageOf(columns: TreeColumns): TreeStorage {
+  const entries = ALL_FIELDS.map((field) => [field, columns[field].storage] as const);
+  return Object.fromEntries(entries) as TreeStorage;
+}
+
+/** A tree of one pending root. */
+export function createTree(): Tree {
+  const columns = Object.fromEntries(ALL_FIELDS.map((field) => [field, [EMPTY[field] ?? 0]]));
+  const tree = new Tree({
+    root: 0,
+    firstFree: NONE,
+    live: 1,
+    columns: columns as Record<IntegerField | RealField, number[]>,
+    labels: [null],
+    keys: [null],
+    checkpoints: [null],
+    lists: [],
+    listOf: [NONE],
+    notes: [],
+    priors: [],
+  });
+  tree.columns.kind.set(0, Kind.pending);
+  return tree;
+}
