@@ -58,7 +58,7 @@ export interface Checkpoint extends AsyncDisposable {
   readonly id: string;
   /** 4 KiB guest pages that differ from the template's base. */
   readonly dirtyPages: number;
-  /** Stages of the park that made it; empty on a handle that was made otherwise. */
+  /** Stages of the park or checkpoint that made it; empty on a handle that was made otherwise. */
   readonly stages: Stages;
   /** One running sandbox in this state; a pooled one where the warm pool has it. */
   fork(options?: ForkOptions): Promise<Sandbox>;
@@ -164,6 +164,11 @@ export interface Sandbox extends AsyncDisposable {
   ping(options?: CallOptions): Promise<void>;
   /** The sandbox becomes the checkpoint; it can not be used any more. */
   park(options?: CallOptions & { readonly name?: string }): Promise<Checkpoint>;
+  /**
+   * A checkpoint of this moment; the sandbox goes on, and so do its calls. In forks of the checkpoint the programs of such
+   * calls run too, and nobody waits for them. Cheaper than this is `park`, for a sandbox that need not go on.
+   */
+  checkpoint(options?: CallOptions & { readonly name?: string }): Promise<Checkpoint>;
   /** The serial console's last 64 KiB. */
   console(options?: CallOptions): Promise<string>;
   /** Twice is a no-op. */
@@ -187,7 +192,7 @@ export interface HostStats {
   readonly checkpoints: { readonly hot: number; readonly shared: number };
   readonly sessions: number;
   readonly memory: { readonly totalBytes: number; readonly availableBytes: number };
-  readonly counters: Readonly<Record<"forks" | "parks" | "boots" | "closes" | "discarded", number>>;
+  readonly counters: Readonly<Record<"forks" | "parks" | "checkpoints" | "boots" | "closes" | "discarded", number>>;
 }
 
 /** Each option's default and reason: `DEFAULTS.pool` in `sandbox-pool/defaults.ts`. */

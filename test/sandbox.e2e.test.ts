@@ -185,6 +185,30 @@ describe("fork", () => {
     await Promise.all(checkpoints.slice(1).map((checkpoint) => checkpoint.release()));
   });
 
+  it("of a checkpoint taken while the sandbox goes on has that moment, and the sandbox its calls (invariant 1)", async () => {
+    await using sandbox = await template.fork();
+    await typed(sandbox, "N=1");
+    await shell(sandbox, "echo one > /srv/moment");
+    // Prints on in the sandbox, whatever is copied from it meanwhile.
+    const running = sandbox.exec(["/bin/sh", "-c", "for i in 1 2 3 4; do sleep 0.3; echo $i; done"]);
+    const checkpoints: Checkpoint[] = [];
+    for (let moment = 1; moment <= 3; moment += 1) {
+      checkpoints.push(await sandbox.checkpoint());
+      await typed(sandbox, "N=$((N + 1))");
+      await shell(sandbox, "echo more >> /srv/moment");
+    }
+    expect(await running).toMatchObject({ stdout: "1\n2\n3\n4\n", exitCode: 0 });
+    await sandbox.close();
+    const seen: string[] = [];
+    for (const checkpoint of checkpoints) {
+      await using child = await checkpoint.fork();
+      seen.push(await typed(child, "echo $N; wc -l < /srv/moment"));
+      await expectRightTime(child);
+    }
+    expect(seen).toEqual(["1\n1\n> ", "2\n2\n> ", "3\n3\n> "]);
+    await Promise.all(checkpoints.map((checkpoint) => checkpoint.release()));
+  });
+
   it("with a forecast comes out of the warm pool, faster than without", async () => {
     const root = await (await template.fork()).park();
     // A pool of its own, which has nothing but this checkpoint in mind.

@@ -65,7 +65,14 @@ export const results = Object.freeze({
     checkpoints: z.object({ hot: count, shared: count }),
     sessions: count,
     memory: z.object({ totalBytes: count, availableBytes: count }),
-    counters: z.object({ forks: count, parks: count, boots: count, closes: count, discarded: count }),
+    counters: z.object({
+      forks: count,
+      parks: count,
+      checkpoints: count,
+      boots: count,
+      closes: count,
+      discarded: count,
+    }),
   }),
   boot: sandboxId,
   fork: z.object({

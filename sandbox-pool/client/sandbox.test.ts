@@ -183,6 +183,7 @@ describe("a sandbox", () => {
     ["files.read", (sandbox) => sandbox.files.read("/a")],
     ["ping", (sandbox) => sandbox.ping()],
     ["park", (sandbox) => sandbox.park()],
+    ["checkpoint", (sandbox) => sandbox.checkpoint()],
     ["console", (sandbox) => sandbox.console()],
   ];
 
@@ -225,6 +226,27 @@ describe("a sandbox", () => {
       expect(sandbox.ping()).rejects.toMatchObject({ code: "SANDBOX_LOST", faultDomain: "guest" }),
     );
     await sandbox.close();
+  });
+
+  it("goes on after a checkpoint, which has what it had and nothing later", async () => {
+    await using sandbox = await root.fork();
+    const game = await sandbox.openPty(["counter"], { name: "game" });
+    await game.send("north\n").untilInput();
+    await using checkpoint = await sandbox.checkpoint({ name: "here" });
+    expect((await game.send("on\n").untilInput()).text).toBe("2: on\n> ");
+    await using fork = await checkpoint.fork();
+    expect((await fork.pty("game").send("elsewhere\n").untilInput()).text).toBe("2: elsewhere\n> ");
+  });
+
+  it.each([
+    ["is refused", {}, true],
+    ["may have damaged it", { poisons: true }, false],
+  ])("whose checkpoint %s goes on only where that is safe (invariant 8)", async (_, failure, goesOn) => {
+    await using sandbox = await root.fork();
+    daemon.inject({ method: "sandbox.checkpoint", action: { kind: "fail", failure } });
+    await expect(sandbox.checkpoint()).rejects.toMatchObject({ code: "FAULT_INJECTED" });
+    if (goesOn) await sandbox.ping();
+    else await expect(sandbox.ping()).rejects.toMatchObject({ code: "SANDBOX_POISONED" });
   });
 
   it("whose park is refused goes on", async () => {

@@ -137,6 +137,24 @@ class SandboxHandle implements Sandbox, GuestWatcher {
     }
   }
 
+  async checkpoint(options: CallOptions & { readonly name?: string } = {}): Promise<Checkpoint> {
+    checkInput(inputs.parkOptions, options, "options");
+    this.#expectUsable();
+    const { name, ...spec } = options;
+    const request = this.#session.request({
+      method: "sandbox.checkpoint",
+      params: { sandbox: this.id, name },
+      schema: results.park,
+      spec,
+      undo: (late) => this.#session.dropQuietly(late.checkpoint),
+    });
+    const { result, stages } = await request.catch((error: unknown) => {
+      this.#noteFailure(error);
+      throw error;
+    });
+    return this.#parts.toCheckpoint({ id: result.checkpoint, dirtyPages: result.dirtyPages, stages });
+  }
+
   async console(options: CallOptions = {}): Promise<string> {
     checkInput(inputs.callOptions, options, "options");
     if (this.#state === "parked" || this.#state === "closed") {

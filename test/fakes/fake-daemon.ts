@@ -224,6 +224,10 @@ class SocketDaemon implements FakeDaemon, FakeDaemonSide {
         const checkpoint = this.state.park(session, id, params["name"] as string | undefined);
         return { checkpoint: checkpoint.id, dirtyPages: dirtyPages(checkpoint.memory) };
       }
+      case "sandbox.checkpoint": {
+        const checkpoint = this.state.copy(session, id, params["name"] as string | undefined);
+        return { checkpoint: checkpoint.id, dirtyPages: dirtyPages(checkpoint.memory) };
+      }
       case "sandbox.close":
         this.state.close(id);
         return {};

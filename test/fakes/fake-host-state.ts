@@ -52,7 +52,7 @@ export class FakeHostState {
   readonly sandboxes = new Map<string, FakeSandbox>();
   readonly checkpoints = new Map<string, FakeCheckpoint>();
   readonly images = new Set<string>();
-  readonly counters = { forks: 0, parks: 0, boots: 0, closes: 0, discarded: 0 };
+  readonly counters = { forks: 0, parks: 0, checkpoints: 0, boots: 0, closes: 0, discarded: 0 };
   /** A host with room for fewer refuses further children with `HOST_FULL`. */
   maxSandboxes = Number.POSITIVE_INFINITY;
   #lastId = 0;
@@ -92,14 +92,25 @@ export class FakeHostState {
     }
     this.sandboxes.delete(id);
     this.counters.parks += 1;
+    return this.#addCheckpoint(sandbox, name, sandbox.memory);
+  }
+
+  /** The sandbox goes on. */
+  copy(session: string, id: string, name: string | undefined): FakeCheckpoint {
+    const sandbox = this.sandbox(id, session);
+    this.counters.checkpoints += 1;
+    return this.#addCheckpoint(sandbox, name, cloneMemory(sandbox.memory));
+  }
+
+  #addCheckpoint(from: FakeSandbox, name: string | undefined, memory: FakeMemory): FakeCheckpoint {
     const checkpoint: FakeCheckpoint = {
       id: this.#id("cp"),
-      session,
+      session: from.session,
       key: undefined,
       name,
-      parent: sandbox.checkpoint,
-      memory: sandbox.memory,
-      identity: sandbox.identity,
+      parent: from.checkpoint,
+      memory,
+      identity: from.identity,
       children: 0,
     };
     this.checkpoints.set(checkpoint.id, checkpoint);

@@ -136,7 +136,7 @@ impl Control {
         }
         let command = decode(&payload)?;
         // Descriptors arrive in the order of the messages that carry them.
-        let descriptor = if matches!(command, Command::Fork { .. }) {
+        let descriptor = if matches!(command, Command::Fork { .. } | Command::Checkpoint { .. }) {
             self.descriptors.pop_front()
         } else {
             None

@@ -19,8 +19,13 @@ pub enum VmmError {
     Vcpus { vcpus: u8 },
     #[error("Agent message of {bytes} bytes does not fit: the guest has not read what was sent before")]
     Backlog { bytes: usize },
-    #[error("Fork came without the child's control socket")]
-    NoSocket,
+    #[error("{command} came without the new process's control socket")]
+    NoSocket { command: &'static str },
+    #[error("A machine that was booted has to be parked once before it can be copied while it runs")]
+    ColdCheckpoint,
+    /// The machine goes on.
+    #[error("Copying the process failed: {0}")]
+    Copy(std::io::Error),
     #[error("{call} failed: {source}")]
     Host { call: &'static str, source: std::io::Error },
     #[error("Image {path} can't be opened: {source}")]
@@ -44,12 +49,12 @@ pub enum VmmError {
 impl VmmError {
     pub fn code(&self) -> &'static str {
         match self {
-            Self::State { .. } => "VMM_WRONG_STATE",
+            Self::State { .. } | Self::ColdCheckpoint => "VMM_WRONG_STATE",
             Self::Vcpus { .. } | Self::Memory(MemoryError::Size { .. }) => "VMM_BAD_SIZE",
             Self::Backlog { .. } => "VMM_AGENT_BACKLOG",
-            Self::NoSocket | Self::Control(_) => "VMM_PROTOCOL",
+            Self::NoSocket { .. } | Self::Control(_) => "VMM_PROTOCOL",
             Self::Image { .. } | Self::Boot(_) => "VMM_BOOT_FILES",
-            Self::Memory(_) | Self::Host { .. } | Self::Queue(_) => "VMM_HOST",
+            Self::Memory(_) | Self::Host { .. } | Self::Copy(_) | Self::Queue(_) => "VMM_HOST",
             Self::Kvm(_) => "VMM_KVM",
             Self::Abuse(_) => "VMM_DEVICE_ABUSE",
         }
@@ -62,7 +67,9 @@ impl VmmError {
             Self::State { .. }
                 | Self::Vcpus { .. }
                 | Self::Backlog { .. }
-                | Self::NoSocket
+                | Self::NoSocket { .. }
+                | Self::ColdCheckpoint
+                | Self::Copy(_)
                 | Self::Image { .. }
                 | Self::Boot(_)
                 | Self::Memory(MemoryError::Size { .. })

@@ -91,6 +91,11 @@ impl Guest {
     /// Makes the parked machine's memory what its children start from. No VM may be using it any more.
     pub fn freeze(&mut self) -> Result<(), VmmError> {
         self.learn(Progress::Used);
+        self.freeze_copy()
+    }
+
+    /// The same in a copy of a machine, which can't tell the machine's own pages from its template's.
+    pub fn freeze_copy(&mut self) -> Result<(), VmmError> {
         self.ram.freeze_base()?;
         // Its children are expected to begin as it did. Without a list they work the same, slower.
         let pages = self.hot_pages();

@@ -4,8 +4,11 @@
 //! fresh ──Boot──► running ◄──Resume── paused
 //!                  │  └──────Pause─────►│
 //!                  └──Park──► frozen ◄──┘     frozen ──Fork──► (a new process) running
+//!
+//! running ──Checkpoint──► running, and (a new process) frozen
 //! ```
 
+use std::os::fd::OwnedFd;
 use std::process;
 
 use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd};
@@ -94,6 +97,7 @@ impl Machine {
             Command::Resume { at_ns } => self.resume(at_ns)?,
             Command::Park => return self.park(),
             Command::Fork { tag, at_ns } => self.fork(tag, at_ns, received.descriptor)?,
+            Command::Checkpoint { tag } => return self.checkpoint(tag, received.descriptor),
             Command::Close => {
                 if let Phase::Running(guest, _) | Phase::Paused(guest, ..) = &self.phase {
                     guest.learn(Progress::Used);
@@ -185,15 +189,14 @@ impl Machine {
                 return Err(self.refuse("Park", "running or paused"));
             }
         };
-        if let Turn::Ended { reason, detail } = vcpu::complete(&mut live, &mut guest.devices, guest.ram.memory())? {
-            self.phase = Phase::Running(guest, live);
-            self.end(reason, detail)?;
-            return Ok(Next::Exit);
-        }
-        pass_on(&mut self.control, &mut guest, Console::All)?;
-        stopwatch.lap("stop");
-        let state = Box::new(guest.save(&live)?);
-        stopwatch.lap("save");
+        let state = match still(&mut self.control, &mut guest, &mut live, &mut stopwatch)? {
+            Still::State(state) => state,
+            Still::Ended { reason, detail } => {
+                self.phase = Phase::Running(guest, live);
+                self.end(reason, detail)?;
+                return Ok(Next::Exit);
+            }
+        };
         let dirty_pages = guest.ram.private_pages()?;
         self.control.send(&Event::Parked {
             at_ns: state.stopped_at_ns(),
@@ -212,12 +215,65 @@ impl Machine {
         Ok(Next::Go)
     }
 
+    /// Makes a frozen copy. This process goes on, and pays for the copy with the faults of what it writes next.
+    fn checkpoint(&mut self, tag: u64, socket: Option<OwnedFd>) -> Result<Next, VmmError> {
+        let mut stopwatch = Stopwatch::start();
+        let Phase::Running(guest, live) = &mut self.phase else {
+            return Err(self.refuse("Checkpoint", "running"));
+        };
+        if !guest.ram.is_private() {
+            return Err(VmmError::ColdCheckpoint);
+        }
+        let socket = socket.ok_or(VmmError::NoSocket { command: "Checkpoint" })?;
+        let state = match still(&mut self.control, guest, live, &mut stopwatch)? {
+            Still::State(state) => state,
+            Still::Ended { reason, detail } => {
+                self.end(reason, detail)?;
+                return Ok(Next::Exit);
+            }
+        };
+        let side = fork_sibling().map_err(VmmError::Copy)?;
+        stopwatch.lap("fork");
+        match side {
+            Side::Parent { child } => {
+                drop(socket);
+                self.control.send(&Event::Checkpointed {
+                    tag,
+                    pid: child,
+                    stages: stopwatch.finish(),
+                })?;
+            }
+            Side::Child => {
+                self.control = adopt(socket);
+                self.freeze_copy(state, stopwatch)?;
+            }
+        }
+        Ok(Next::Go)
+    }
+
+    /// In a copy: it has the machine's memory and descriptors, but KVM knows nothing of it.
+    fn freeze_copy(&mut self, state: Box<VmState>, mut stopwatch: Stopwatch) -> Result<(), VmmError> {
+        if let Phase::Running(mut guest, live) = std::mem::replace(&mut self.phase, Phase::Lost) {
+            // Open here, they would keep the machine's VM alive when the machine is gone.
+            drop(live);
+            guest.freeze_copy()?;
+            stopwatch.lap("adopt");
+            self.control.send(&Event::Parked {
+                at_ns: state.stopped_at_ns(),
+                dirty_pages: guest.ram.private_pages()?,
+                stages: stopwatch.finish(),
+            })?;
+            self.phase = Phase::Frozen(guest, state);
+        }
+        Ok(())
+    }
+
     /// Makes a child that runs. This process stays as it is.
-    fn fork(&mut self, tag: u64, at_ns: u64, socket: Option<std::os::fd::OwnedFd>) -> Result<(), VmmError> {
+    fn fork(&mut self, tag: u64, at_ns: u64, socket: Option<OwnedFd>) -> Result<(), VmmError> {
         let Phase::Frozen(..) = self.phase else {
             return Err(self.refuse("Fork", "frozen"));
         };
-        let socket = socket.ok_or(VmmError::NoSocket)?;
+        let socket = socket.ok_or(VmmError::NoSocket { command: "Fork" })?;
         let mut stopwatch = Stopwatch::start();
         let side = fork_sibling().map_err(|source| VmmError::Host { call: "Fork", source })?;
         stopwatch.lap("fork");
@@ -231,10 +287,7 @@ impl Machine {
                 })?;
             }
             Side::Child => {
-                let control = Control::new(socket).and_then(|control| Ok((control, die_with_parent()?)));
-                // Without a socket there is nobody to tell.
-                let Ok((control, ())) = control else { process::exit(1) };
-                self.control = control;
+                self.control = adopt(socket);
                 self.start(at_ns, stopwatch)?;
             }
         }
@@ -282,6 +335,36 @@ impl Machine {
         self.control.flush()?;
         Ok(())
     }
+}
+
+/// In a new process: its own end of its own control socket.
+fn adopt(socket: OwnedFd) -> Control {
+    let control = Control::new(socket).and_then(|control| Ok((control, die_with_parent()?)));
+    // Without a socket there is nobody to tell.
+    let Ok((control, ())) = control else { process::exit(1) };
+    control
+}
+
+enum Still {
+    State(Box<VmState>),
+    Ended { reason: GuestEnd, detail: String },
+}
+
+/// Reads the state of a machine between two instructions of its guest, with nothing half-done.
+fn still(
+    control: &mut Control,
+    guest: &mut Guest,
+    live: &mut LiveVm,
+    stopwatch: &mut Stopwatch,
+) -> Result<Still, VmmError> {
+    if let Turn::Ended { reason, detail } = vcpu::complete(live, &mut guest.devices, guest.ram.memory())? {
+        return Ok(Still::Ended { reason, detail });
+    }
+    pass_on(control, guest, Console::All)?;
+    stopwatch.lap("stop");
+    let state = Box::new(guest.save(live)?);
+    stopwatch.lap("save");
+    Ok(Still::State(state))
 }
 
 /// Why the guest does not run for the moment.

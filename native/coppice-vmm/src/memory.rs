@@ -171,6 +171,11 @@ impl GuestRam {
         Ok(())
     }
 
+    /// Whether writes go to private pages, so that a copy of the process has a memory of its own.
+    pub fn is_private(&self) -> bool {
+        self.own_anonymous_pages.is_some()
+    }
+
     /// Private pages of the guest: the size of the delta.
     ///
     /// The kernel keeps this count, so that asking costs the same for any guest (walking the page tables would take

@@ -1,6 +1,6 @@
 //! Messages on the control socket between the daemon and one VMM process.
 //!
-//! The socket is a Unix stream socket. A message that hands over a descriptor (`Fork`) carries it as `SCM_RIGHTS`
+//! The socket is a Unix stream socket. A message that hands over a descriptor (`Fork`, `Checkpoint`) carries it as `SCM_RIGHTS`
 //! on the first byte of its frame. The daemon is the only peer; when the socket ends, the VMM exits at once.
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -55,6 +55,9 @@ pub enum Command {
     /// Only when frozen: make a child that runs, its clocks going on as of host time `at_ns`. The new control socket comes with this message; the child answers
     /// `Started` on it, the frozen process answers `Forked` here.
     Fork { tag: u64, at_ns: u64 },
+    /// Only when running: copy the machine as it is in this moment into a frozen process of its own, and go on. The copy's
+    /// control socket comes with this message; the copy says `Parked` on it, this process answers `Checkpointed` here.
+    Checkpoint { tag: u64 },
     /// Exit with status 0. No answer.
     Close,
 }
@@ -94,6 +97,11 @@ pub enum Event {
         stages: Stages,
     },
     Forked {
+        tag: u64,
+        pid: u32,
+        stages: Stages,
+    },
+    Checkpointed {
         tag: u64,
         pid: u32,
         stages: Stages,

@@ -17,6 +17,7 @@ use std::fs;
 /// | `skewed-clock-ms=N` | somebody has set the clock of every child wrong by that |
 /// | `clock=silent`, `refuse`, `garbage`, `wrong` | how setting the clock after a stop fails |
 /// | `park=fail`, `poison`, `exit` | how park fails |
+/// | `checkpoint=fail`, `poison`, `exit`, `copy-dies` | how copying a running machine fails |
 /// | `fork-fails-every=N`, `fork-dies-at=N`, `fork-hangs`, `fork-names-init` | how the frozen process fails |
 /// | `child-dies-every=N` | a child dies before it has started |
 /// | `ignore-close` | has to be killed |

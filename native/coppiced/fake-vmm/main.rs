@@ -70,6 +70,7 @@ impl Machine {
                 }
                 Command::Park => self.park(),
                 Command::Fork { tag, at_ns } => self.fork(tag, at_ns, descriptor),
+                Command::Checkpoint { tag } => self.checkpoint(tag, descriptor),
                 Command::Close if self.faults.has("ignore-close") => {}
                 Command::Close => exit(0),
             }
@@ -137,9 +138,7 @@ impl Machine {
                 std::thread::sleep(std::time::Duration::from_secs(1));
             }
         }
-        // SAFETY: as fork(): without CLONE_VM the child has a copy of everything, and this process has one thread.
-        let pid = unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_PARENT | libc::SIGCHLD, 0, 0, 0, 0) };
-        match pid {
+        match self.clone_process() {
             0 => self.begin_child(at_ns, descriptor),
             pid => {
                 let pid = if self.faults.has("fork-names-init") {
@@ -175,6 +174,48 @@ impl Machine {
             pid: std::process::id(),
             stages: stages("restore"),
         });
+    }
+
+    fn checkpoint(&mut self, tag: u64, descriptor: Option<OwnedFd>) {
+        let Some(descriptor) = descriptor.filter(|_| !self.frozen) else {
+            return self.fail(
+                "VMM_WRONG_STATE",
+                "Checkpoint needs a machine that runs, and a socket",
+                false,
+            );
+        };
+        match self.faults.value("checkpoint") {
+            Some("fail") => return self.fail("VMM_HOST", "Checkpoint failed on purpose", false),
+            Some("poison") => return self.fail("VMM_KVM", "Checkpoint failed half-way on purpose", true),
+            Some("exit") => exit(9),
+            _ => {}
+        }
+        let at_ns = self.agent.clock.stop();
+        match self.clone_process() {
+            0 => {
+                let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
+                self.socket = Socket::new(descriptor);
+                self.frozen = true;
+                if self.faults.value("checkpoint") == Some("copy-dies") {
+                    exit(13);
+                }
+                self.socket.send(&Event::Parked {
+                    at_ns,
+                    dirty_pages: 42,
+                    stages: stages("adopt"),
+                });
+            }
+            pid => self.socket.send(&Event::Checkpointed {
+                tag,
+                pid: pid as u32,
+                stages: stages("save"),
+            }),
+        }
+    }
+
+    fn clone_process(&self) -> i64 {
+        // SAFETY: as fork(): without CLONE_VM the child has a copy of everything, and this process has one thread.
+        unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_PARENT | libc::SIGCHLD, 0, 0, 0, 0) }
     }
 
     fn fail(&mut self, code: &str, message: &str, poisons: bool) {

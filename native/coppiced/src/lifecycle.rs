@@ -48,6 +48,11 @@ impl Host {
         end_process(&sandbox.process);
     }
 
+    /// Ends a process that never became anything.
+    pub fn abandon(&self, process: &Rc<VmmProcess>) {
+        end_process(process);
+    }
+
     /// Takes a sandbox out of use: its VM is killed at once, its console stays readable until it is closed.
     pub fn poison(&self, sandbox: &Sandbox, reason: String) {
         tracing::warn!(sandbox = sandbox.id, reason, "Poisoned");

@@ -22,6 +22,8 @@ pub struct Counters {
     /// Children that were forked and given to a client.
     pub forks: Counter,
     pub parks: Counter,
+    /// Checkpoints of sandboxes that went on.
+    pub checkpoints: Counter,
     pub boots: Counter,
     /// Sandboxes that were closed by their owner or with its session.
     pub closes: Counter,
@@ -36,6 +38,7 @@ pub struct Counters {
 pub struct CounterValues {
     forks: u64,
     parks: u64,
+    checkpoints: u64,
     boots: u64,
     closes: u64,
     discarded: u64,
@@ -47,6 +50,7 @@ impl Counters {
         CounterValues {
             forks: self.forks.get(),
             parks: self.parks.get(),
+            checkpoints: self.checkpoints.get(),
             boots: self.boots.get(),
             closes: self.closes.get(),
             discarded: self.discarded.get(),

@@ -169,7 +169,7 @@ fn parent_failed(checkpoint: &Checkpoint, error: VmmError) -> ForkError {
 }
 
 /// Takes the child's pid from its parent's report.
-fn claim(host: &Host, process: &Rc<VmmProcess>, pid: u32) -> Result<(), SpawnError> {
+pub fn claim(host: &Host, process: &Rc<VmmProcess>, pid: u32) -> Result<(), SpawnError> {
     match own_child(pid) {
         Ok(child) if host.reaper.is_registered(child) => Err(SpawnError::NotOurs { pid }),
         Ok(child) => {

@@ -3,6 +3,7 @@
 pub mod agent_link;
 pub mod boot;
 pub mod console;
+pub mod copy;
 pub mod custody;
 pub mod fork;
 pub mod handout;

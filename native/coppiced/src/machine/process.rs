@@ -364,6 +364,7 @@ fn name(command: &Command) -> &'static str {
         Command::Resume { .. } => "resume",
         Command::Park => "park",
         Command::Fork { .. } => "fork",
+        Command::Checkpoint { .. } => "checkpoint",
         Command::Close => "close",
     }
 }
@@ -377,6 +378,7 @@ fn answer_name(event: &Event) -> &'static str {
         Event::Resumed { .. } => "resumed",
         Event::Parked { .. } => "parked",
         Event::Forked { .. } => "forked",
+        Event::Checkpointed { .. } => "checkpointed",
         Event::Failed { .. } => "failed",
         Event::GuestEnded { .. } => "guestEnded",
     }

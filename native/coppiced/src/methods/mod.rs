@@ -145,6 +145,7 @@ pub async fn run(method: Method, context: &Context, params: Value) -> Outcome {
         Method::SandboxLease => sandbox::lease(context, params).await,
         Method::SandboxCall => call::call(context, params).await,
         Method::SandboxPark => sandbox::park(context, params).await,
+        Method::SandboxCheckpoint => sandbox::checkpoint(context, params).await,
         Method::SandboxClose => sandbox::close(context, params).await,
         Method::SandboxConsole => sandbox::console(context, params),
         Method::SandboxList => sandbox::list(context, params),

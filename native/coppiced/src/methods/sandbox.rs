@@ -12,12 +12,14 @@ use crate::errors::{FaultDomain, MethodError, Spec, Typed};
 use crate::ids::is_id;
 use crate::machine::agent_link::Cut;
 use crate::machine::boot::{self, BootSpec};
+use crate::machine::copy::{CopyError, copy};
 use crate::machine::custody::Custody;
 use crate::machine::handout::wake;
 use crate::machine::process::{Urgency, VmmError, expect_answer, vmm_stages};
 use crate::machine::sandbox::{Sandbox, SandboxError};
 use crate::machine::state::State;
 use crate::methods::{Answer, Context, Outcome};
+use crate::session::SessionError;
 use crate::values::{self, ValueError};
 
 /// Debian's stock kernel panics with less (measured: 64 fails, 80 boots).
@@ -158,15 +160,7 @@ pub async fn lease(context: &Context, params: Value) -> Outcome {
 
 pub async fn park(context: &Context, params: Value) -> Outcome {
     let params: Park = values::params(params)?;
-    if params.name.as_ref().is_some_and(|name| name.len() > MAX_NAME_BYTES) {
-        let expected = format!("at most {MAX_NAME_BYTES} bytes");
-        return Err(ValueError::Param {
-            name: "name",
-            given: "too long".to_owned(),
-            expected,
-        }
-        .into());
-    }
+    check_name(&params)?;
     let host = &context.host;
     let sandbox = host.sandbox(&context.session.id, &params.sandbox)?;
     host.admit_checkpoint()?;
@@ -198,6 +192,61 @@ pub async fn park(context: &Context, params: Value) -> Outcome {
         },
         vmm_stages(stages),
     )
+}
+
+/// As `park`, of a sandbox that goes on, with the calls that are under way.
+pub async fn checkpoint(context: &Context, params: Value) -> Outcome {
+    let params: Park = values::params(params)?;
+    check_name(&params)?;
+    let host = &context.host;
+    let sandbox = host.sandbox(&context.session.id, &params.sandbox)?;
+    host.admit_checkpoint()?;
+    sandbox.require(State::Leased)?;
+    let (checkpoint, stages) = match copy(host, &sandbox, params.name).await {
+        Ok(copied) => copied,
+        Err(CopyError::Source { source, .. }) if matches!(source, VmmError::Ended(_)) => {
+            sandbox.process.settled().await;
+            sandbox.require_state(State::Leased)?;
+            return Err(CopyError::Source {
+                id: params.sandbox,
+                source,
+            }
+            .into());
+        }
+        Err(error) => {
+            if error.spec().poisons {
+                host.poison(&sandbox, error.to_string());
+            }
+            return Err(error.into());
+        }
+    };
+    // Who has ended meanwhile owns nothing.
+    if host.sessions.get(&context.session.id).is_none() {
+        host.abandon(&checkpoint.process);
+        return Err(SessionError::Ended.into());
+    }
+    tracing::debug!(sandbox = sandbox.id, checkpoint = checkpoint.id, "Copied");
+    let answer = Answer::with_stages(
+        &Parked {
+            checkpoint: &checkpoint.id,
+            dirty_pages: checkpoint.dirty_pages,
+        },
+        stages,
+    );
+    host.counters.checkpoints.increment();
+    host.checkpoints.insert(Rc::new(checkpoint));
+    answer
+}
+
+fn check_name(params: &Park) -> Result<(), ValueError> {
+    match &params.name {
+        Some(name) if name.len() > MAX_NAME_BYTES => Err(ValueError::Param {
+            name: "name",
+            given: "too long".to_owned(),
+            expected: format!("at most {MAX_NAME_BYTES} bytes"),
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn checkpoint_of(sandbox: &Sandbox, id: String, name: Option<String>, dirty_pages: u64) -> Checkpoint {

@@ -15,6 +15,7 @@ pub enum Method {
     SandboxLease,
     SandboxCall,
     SandboxPark,
+    SandboxCheckpoint,
     SandboxClose,
     SandboxConsole,
     SandboxList,
@@ -34,7 +35,7 @@ const BOOT: Duration = Duration::from_secs(610);
 /// A guest program may run for long; clients say what they want to wait.
 const CALL: Duration = Duration::from_secs(600);
 
-const TABLE: [(&str, Method, Duration); 19] = [
+const TABLE: [(&str, Method, Duration); 20] = [
     ("host.info", Method::HostInfo, LOOK),
     ("host.stats", Method::HostStats, LOOK),
     ("host.shutdown", Method::HostShutdown, LOOK),
@@ -46,6 +47,7 @@ const TABLE: [(&str, Method, Duration); 19] = [
     ("sandbox.lease", Method::SandboxLease, OPERATION),
     ("sandbox.call", Method::SandboxCall, CALL),
     ("sandbox.park", Method::SandboxPark, OPERATION),
+    ("sandbox.checkpoint", Method::SandboxCheckpoint, OPERATION),
     ("sandbox.close", Method::SandboxClose, LOOK),
     ("sandbox.console", Method::SandboxConsole, LOOK),
     ("sandbox.list", Method::SandboxList, LOOK),
