@@ -41,7 +41,7 @@ test("drawMap, best trajectory given, marked", () => {
   expect(drawMap(visits)).not.toContain("BEST");
 });
 
-test("situation, observation, text, hands and deeds", () => {
+test("situation, observation, place, hands and deeds in its first line, then the reply", () => {
   const text = situation({ ...observation, carrying: ["keys", "lamp"], achieved: ["grate open"] });
-  expect(text).toBe("You're at end of road again.\ncarrying keys, lamp\ngrate open");
+  expect(text).toBe("End of road; carrying keys, lamp; grate open\nYou're at end of road again.");
 });

@@ -28,10 +28,10 @@ export function drawMap(visits: readonly VisitReport[], best: readonly BestStep[
   return drawCaveMap(buildMap(steps, steps[0]?.from ?? "End of road"));
 }
 
-/** The game's reply and what the player has, for a reader. */
+/** For a reader: in the first line where the player is and what he has, which a reply alone need not tell; then the reply. */
 export function situation(observation: unknown): string {
-  const { text, carrying, achieved } = observation as AdventureObservation;
+  const { text, room, light, carrying, achieved } = observation as AdventureObservation;
+  const place = light === "dark" ? [room, "in the dark"] : [room];
   const hands = carrying.length === 0 ? [] : [`carrying ${carrying.join(", ")}`];
-  const deeds = achieved.length === 0 ? [] : [achieved.join(", ")];
-  return [text, ...hands, ...deeds].join("\n");
+  return `${[...place, ...hands, ...achieved].join("; ")}\n${text}`;
 }
