@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
 
 use coppice_wire::vmm::{Command, Event};
 use coppice_wire::{FrameError, FrameReader, decode, encode_frame};
@@ -97,9 +98,20 @@ impl Control {
         }
     }
 
-    /// Lets time pass until something arrives.
-    pub fn wait_at_most(&self, milliseconds: u8) -> Result<(), ControlError> {
-        self.wait_for(PollFlags::POLLIN, PollTimeout::from(milliseconds))
+    /// Waits for the next command, but not for long.
+    pub fn wait_for_some(&mut self, time: Duration) -> Result<Option<Received>, ControlError> {
+        let end = Instant::now() + time;
+        loop {
+            if let Some(received) = self.poll()? {
+                return Ok(Some(received));
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+            self.wait_for(PollFlags::POLLIN, left)?;
+        }
     }
 
     /// Sends an event, or keeps it until the socket has room.

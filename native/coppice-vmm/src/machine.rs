@@ -10,6 +10,7 @@
 
 use std::os::fd::OwnedFd;
 use std::process;
+use std::time::Duration;
 
 use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd};
 
@@ -23,14 +24,16 @@ use crate::kvm::{LiveVm, StoppedClocks, VmState, skip_stall};
 use crate::stages::Stopwatch;
 use crate::vcpu::{self, Turn};
 
-/// Milliseconds that the answer to a park gets before the machine's VM is taken apart.
-const ANSWER_WAY_MS: u8 = 3;
+/// How long a parked machine's VM waits to be taken apart, which takes longer than the park: most checkpoints are forked
+/// the moment they exist, and need not wait for it.
+const TAKE_APART_AFTER: Duration = Duration::from_millis(50);
 
 enum Phase {
     Fresh,
     Running(Box<Guest>, LiveVm),
     Paused(Box<Guest>, LiveVm, StoppedClocks),
-    Frozen(Box<Guest>, Box<VmState>),
+    /// With what is left of the VM that it ran in.
+    Frozen(Box<Guest>, Box<VmState>, Option<LiveVm>),
     /// Only inside of a transition that failed.
     Lost,
 }
@@ -76,6 +79,13 @@ impl Machine {
                     Ok(Outcome::Ended { reason, detail }) => return self.end(reason, detail),
                     Err(VmmError::Abuse(abuse)) => return self.end(GuestEnd::DeviceAbuse, abuse.to_string()),
                     Err(error) => return Err(error),
+                },
+                Phase::Frozen(_, _, rest @ Some(_)) => match self.control.wait_for_some(TAKE_APART_AFTER)? {
+                    Some(received) => received,
+                    None => {
+                        *rest = None;
+                        continue;
+                    }
                 },
                 _ => self.control.wait()?,
             };
@@ -205,13 +215,10 @@ impl Machine {
         })?;
         // What is still unsent belongs to this life, not to the children's.
         self.control.flush()?;
-        // Behind the answer, as nobody need wait for it: taking a VM apart keeps a processor busy for longer than the
-        // park took. Where there is only one, the answer's way to the client goes first. A fork that comes at once ends
-        // the wait, but not the work.
-        self.control.wait_at_most(ANSWER_WAY_MS)?;
-        drop(live);
+        // A base can't be made of memory that a VM uses.
+        let rest = Some(live).filter(|_| guest.ram.is_private());
         guest.freeze()?;
-        self.phase = Phase::Frozen(guest, state);
+        self.phase = Phase::Frozen(guest, state, rest);
         Ok(Next::Go)
     }
 
@@ -263,7 +270,7 @@ impl Machine {
                 dirty_pages: guest.ram.private_pages()?,
                 stages: stopwatch.finish(),
             })?;
-            self.phase = Phase::Frozen(guest, state);
+            self.phase = Phase::Frozen(guest, state, None);
         }
         Ok(())
     }
@@ -297,7 +304,8 @@ impl Machine {
     /// In a new child: from the template's state to a running machine.
     fn start(&mut self, at_ns: u64, mut stopwatch: Stopwatch) -> Result<(), VmmError> {
         stopwatch.lap("adopt");
-        if let Phase::Frozen(mut guest, state) = std::mem::replace(&mut self.phase, Phase::Lost) {
+        if let Phase::Frozen(mut guest, state, rest) = std::mem::replace(&mut self.phase, Phase::Lost) {
+            drop(rest);
             let live = guest.thaw(&state, at_ns, &mut stopwatch)?;
             self.phase = Phase::Running(guest, live);
         }

@@ -117,6 +117,8 @@ pub async fn fork_child(
     let (pid, forked) = forked.map_err(|error| parent_failed(checkpoint, error))?;
     claim(host, &process, pid)?;
     process.set_urgency(urgency);
+    // It may have the VM that it was parked in to take apart.
+    checkpoint.process.set_urgency(Urgency::Background);
     let mut stages = vmm_stages(forked);
 
     let started = started.within(CONTROL_DEADLINE).await?;
