@@ -6,7 +6,7 @@ export default defineConfig({
       {
         test: {
           name: "unit",
-          include: ["{engine,search,sandbox-pool,examples,test}/**/*.test.ts"],
+          include: ["{engine,search,sandbox-pool,examples,benchmarks,test}/**/*.test.ts"],
           exclude: ["**/*.e2e.test.ts"],
           testTimeout: 20_000,
         },

@@ -17,6 +17,7 @@ const HELP = `Usage: node scripts/bootstrap.mjs COMMAND [ARGUMENTS]
 
   demo [OPTIONS]      set up what is missing, then explore Colossal Cave (npm run demo -- --help)
   coppice WORDS       set up what is missing, then run the command line (npm run coppice -- doctor)
+  bench [OPTIONS]     set up what is missing, then measure this machine's host (npm run bench -- --help)
   test                every test, with real virtual machines
   test:unit           the tests that need no virtual machine
   check               types, lint, format, dead code, dependency rules, documentation
@@ -26,6 +27,7 @@ const HELP = `Usage: node scripts/bootstrap.mjs COMMAND [ARGUMENTS]
 const COMMANDS = {
   demo: { packages: "run", native: true, dist: true, run: (args) => runCli(["demo", ...args]) },
   coppice: { packages: "run", native: true, dist: true, run: (args) => runCli(args) },
+  bench: { packages: "run", native: true, dist: true, run: (args) => runBenchmarks(args) },
   setup: { packages: "run", native: true, dist: true, run: async () => 0 },
   test: { packages: "test", native: true, dist: true, run: (args) => runTests(root, args) },
   "test:unit": { packages: "unit", native: false, dist: false, run: (args) => runUnitTests(root, args) },
@@ -36,9 +38,15 @@ function runCli(args) {
   return runForeground(process.execPath, ["--enable-source-maps", "dist/engine/cli/main.js", ...args], { root });
 }
 
+function runBenchmarks(args) {
+  return runForeground(process.execPath, ["--enable-source-maps", "dist/benchmarks/host/main.js", ...args], { root });
+}
+
 /** Questions about usage need no set-up beyond what answers them. */
 function withoutHost(name, args) {
-  return (name === "demo" || name === "coppice") && args.some((word) => ["--help", "-h", "--version"].includes(word));
+  return (
+    ["demo", "coppice", "bench"].includes(name) && args.some((word) => ["--help", "-h", "--version"].includes(word))
+  );
 }
 
 async function main() {

@@ -19,6 +19,7 @@ const CHECKS = [
       "search",
       "sandbox-pool",
       "examples",
+      "benchmarks",
     ),
   ],
   ["dead code", ...node("node_modules/knip/bin/knip.js")],

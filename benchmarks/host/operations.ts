@@ -1,0 +1,219 @@
+/** What is measured, one scenario after the other; each ends at the first reply of a guest, as a client sees it. */
+
+import { createHash } from "node:crypto";
+
+import type { Host, Image, Sandbox, Stages, Template } from "../../index.js";
+
+/** Microseconds, or bytes where the name begins with `memory.`; with the stages of the operation where it has any. */
+export type Record = (name: string, value: number, stages?: Stages) => void;
+
+export interface Bench {
+  readonly host: Host;
+  readonly image: Image;
+  readonly record: Record;
+  readonly signal: AbortSignal;
+}
+
+export interface Scenario {
+  /** Names that `run` records. */
+  readonly names: readonly string[];
+  /** What a reader should know of it, in one line. */
+  readonly about: string;
+  /** One in so many rounds: what takes seconds is measured less often. */
+  readonly every: number;
+  readonly run: (bench: Bench) => Promise<void>;
+}
+
+const MEMORY_MIB = 192;
+const PATTERN_MIB = 64;
+const READY_POLL_MS = 10;
+const READY_WAIT_MS = 10_000;
+
+async function warmTemplate({ host, image, signal }: Bench): Promise<Template> {
+  return await host.templates.create(image, {
+    memoryMiB: MEMORY_MIB,
+    key: "benchmarks/host 1",
+    warmUp: async (sandbox) => {
+      // What every child will do is done once before, as a user of a template would.
+      for (let round = 0; round < 2; round++) await sandbox.exec(["/bin/true"]);
+    },
+    signal,
+  });
+}
+
+async function timed<T>(work: () => Promise<T>): Promise<{ readonly result: T; readonly microseconds: number }> {
+  const begin = performance.now();
+  const result = await work();
+  return { result, microseconds: (performance.now() - begin) * 1_000 };
+}
+
+async function pause(milliseconds: number): Promise<void> {
+  await new Promise((resolve) => setTimeout(resolve, milliseconds));
+}
+
+/** Until a child waits and none is being made. */
+async function settle({ host, signal }: Bench, template: Template): Promise<void> {
+  const deadline = performance.now() + READY_WAIT_MS;
+  host.pool.forecast(template.id, 2);
+  for (;;) {
+    signal.throwIfAborted();
+    const { ready, preparing } = host.pool.stats();
+    if (ready > 0 && preparing === 0) return;
+    if (performance.now() > deadline) throw new Error(`no child was forked ahead within ${READY_WAIT_MS} ms`);
+    await pause(READY_POLL_MS);
+  }
+}
+
+async function firstReply(
+  make: () => Promise<Sandbox>,
+): Promise<{ readonly sandbox: Sandbox; readonly microseconds: number }> {
+  const { result: sandbox, microseconds } = await timed(async () => {
+    const made = await make();
+    await made.ping();
+    return made;
+  });
+  return { sandbox, microseconds };
+}
+
+const VMM_PAUSE = new Set(["vmm.stop", "vmm.save", "vmm.fork"]);
+
+function paused(stages: Stages): number {
+  return stages.filter(([name]) => VMM_PAUSE.has(name)).reduce((sum, [, microseconds]) => sum + microseconds, 0);
+}
+
+/** One life: handed out, used, checkpointed while it goes on, parked, forked again. */
+const life: Scenario = {
+  names: [
+    "fork.pooled",
+    "exec.ping",
+    "exec.true.first",
+    "exec.true",
+    "checkpoint.live.pause",
+    "checkpoint.live.total",
+    "checkpoint.live.next",
+    "checkpoint.park",
+    "checkpoint.park.pause",
+    "fork.cold",
+    "memory.idleChild.private",
+    "memory.idleChild.total",
+  ],
+  about: "a child that ran ahead; its calls; a checkpoint while it goes on; park; a fork on demand",
+  every: 1,
+  run: async (bench) => {
+    const { host, record } = bench;
+    const template = await warmTemplate(bench);
+    await settle(bench, template);
+    const { hits } = host.pool.stats();
+    const pooled = await firstReply(() => template.fork());
+    const { sandbox } = pooled;
+    if (host.pool.stats().hits === hits) throw new Error("the child that waited was not the one that was handed out");
+    record("fork.pooled", pooled.microseconds, sandbox.stages);
+    const { privateBytes, totalBytes } = await host.memoryUsage({ sandbox: sandbox.id });
+    record("memory.idleChild.private", privateBytes);
+    record("memory.idleChild.total", totalBytes);
+    for (let round = 0; round < 3; round++) record("exec.ping", (await timed(() => sandbox.ping())).microseconds);
+    const first = await timed(() => sandbox.exec(["/bin/true"]));
+    record("exec.true.first", first.microseconds);
+    record("exec.true", (await timed(() => sandbox.exec(["/bin/true"]))).microseconds);
+    const live = await timed(() => sandbox.checkpoint());
+    record("checkpoint.live.total", live.microseconds, live.result.stages);
+    record("checkpoint.live.pause", paused(live.result.stages));
+    record("checkpoint.live.next", (await timed(() => sandbox.ping())).microseconds);
+    await live.result.release();
+    const park = await timed(() => sandbox.park());
+    record("checkpoint.park", park.microseconds, park.result.stages);
+    record("checkpoint.park.pause", paused(park.result.stages));
+    const cold = await firstReply(() => park.result.fork());
+    record("fork.cold", cold.microseconds, cold.sandbox.stages);
+    await cold.sandbox.close();
+    await park.result.release();
+  },
+};
+
+const boot: Scenario = {
+  names: ["boot.fresh"],
+  about: "a guest from nothing: stock kernel, root file system, agent",
+  every: 50,
+  run: async ({ host, image, record, signal }) => {
+    const begin = performance.now();
+    const template = await host.templates.create(image, {
+      memoryMiB: MEMORY_MIB,
+      warmUp: async (sandbox) => {
+        await sandbox.ping();
+        record("boot.fresh", (performance.now() - begin) * 1_000, sandbox.stages);
+      },
+      signal,
+    });
+    await template.release();
+  },
+};
+
+const pattern = Buffer.from(Array.from({ length: 4096 }, (_, index) => (index * 7 + 3) % 251));
+const PATTERN_DIGEST = ((): string => {
+  const hash = createHash("md5");
+  for (let page = 0; page < (PATTERN_MIB * 1024 * 1024) / pattern.length; page++) hash.update(pattern);
+  return hash.digest("hex");
+})();
+
+/** A template with 64 MiB of known memory: a file in memory, which every child has to give back byte for byte. */
+async function patternTemplate({ host, image, signal }: Bench): Promise<Template> {
+  return await host.templates.create(image, {
+    memoryMiB: MEMORY_MIB + 2 * PATTERN_MIB,
+    key: "benchmarks/host pattern 1",
+    warmUp: async (sandbox) => {
+      await sandbox.files.write("/dev/shm/page", pattern);
+      const pages = (PATTERN_MIB * 1024 * 1024) / pattern.length;
+      await sandbox.exec(["/bin/sh", "-c", `yes /dev/shm/page | head -n ${pages} | xargs cat > /dev/shm/pattern`]);
+    },
+    signal,
+  });
+}
+
+async function verify(sandbox: Sandbox): Promise<void> {
+  const { stdout } = await sandbox.exec(["/usr/bin/md5sum", "/dev/shm/pattern"], {
+    timeoutMs: 120_000,
+    deadlineMs: 180_000,
+  });
+  if (!stdout.startsWith(PATTERN_DIGEST)) throw new Error(`a child's memory is not its template's: ${stdout.trim()}`);
+}
+
+function fanOut(count: number, every: number): Scenario {
+  const name = `fork.n${count}`;
+  let verified = false;
+  return {
+    names: [name],
+    about: `${count} children in one call, all answering, per child; each gives 64 MiB of memory back byte for byte`,
+    every,
+    run: async (bench) => {
+      const template = await patternTemplate(bench);
+      const { result: children, microseconds } = await timed(async () => {
+        const made = (await template.fork(count)).map((child) => {
+          if (!child.ok) throw child.error;
+          return child.sandbox;
+        });
+        await Promise.all(made.map((child) => child.ping()));
+        return made;
+      });
+      bench.record(name, microseconds / count);
+      // Outside of what is timed, and once a run: it reads every page of every child.
+      if (!verified) for (const child of children) await verify(child);
+      verified = true;
+      await Promise.all(children.map((child) => child.close()));
+    },
+  };
+}
+
+export const SCENARIOS: readonly Scenario[] = [
+  life,
+  boot,
+  fanOut(1, 4),
+  fanOut(4, 10),
+  fanOut(16, 40),
+  fanOut(64, 200),
+];
+
+/** Of `a` to `b`. */
+export const RATIOS: readonly { readonly name: string; readonly a: string; readonly b: string }[] = [
+  { name: "boot.fresh / fork.pooled", a: "boot.fresh", b: "fork.pooled" },
+  { name: "fork.cold / fork.pooled", a: "fork.cold", b: "fork.pooled" },
+];
