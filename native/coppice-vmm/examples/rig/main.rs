@@ -1,7 +1,8 @@
 //! The VMM's integration tests and figures, for a host with working KVM (or an emulated one).
 //!
 //! `rig --vmm PATH --kernel VMLINUX --initrd CPIO --image FILE [--figures N] [--only TEXT]` prints one PASS or FAIL line a
-//! check, then stage timings, and exits with 1 where a check failed. The initrd is the `guest` example as `/init` with
+//! check, then stage timings, and exits with 1 where a check failed. As the first process of a machine it takes the files
+//! that `test/vmm.e2e.test.ts` puts beside it, and powers the machine off. The initrd is the `guest` example as `/init` with
 //! `/modules/order` naming the virtio modules beside it.
 
 use std::env;
@@ -14,6 +15,7 @@ use crate::vmm::{Outcome, Vmm};
 
 mod checks;
 mod figures;
+mod host;
 mod vmm;
 
 /// What every check starts from.
@@ -47,8 +49,31 @@ impl Rig {
     }
 }
 
+/// What an initramfs of ours holds.
+const IN_INITRAMFS: [&str; 8] = [
+    "--vmm",
+    "/coppice-vmm",
+    "--kernel",
+    "/vmlinux",
+    "--initrd",
+    "/guest",
+    "--image",
+    "/image",
+];
+
 fn main() -> ExitCode {
-    let arguments: Vec<String> = env::args().skip(1).collect();
+    if std::process::id() != 1 {
+        return run(&env::args().skip(1).collect::<Vec<_>>());
+    }
+    match host::set_up() {
+        Ok(()) => drop(run(&IN_INITRAMFS.map(str::to_owned))),
+        Err(error) => println!("FAIL host: {error}"),
+    }
+    host::power_off();
+    ExitCode::FAILURE
+}
+
+fn run(arguments: &[String]) -> ExitCode {
     let option = |name: &str| {
         arguments
             .iter()
