@@ -47,6 +47,8 @@ export {
   type PtyOpenOptions,
   type PtyOutput,
   type PtyReadOptions,
+  type RewindOptions,
+  type RewindResult,
   type Sandbox,
   type SandboxFiles,
   type Stages,

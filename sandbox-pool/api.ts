@@ -50,6 +50,16 @@ export interface ForkOptions extends CallOptions {
   readonly keepRandomness?: boolean;
 }
 
+export interface RewindOptions extends ForkOptions {
+  /** Default: the checkpoint that the sandbox was forked from, or put back to last. */
+  readonly to?: Checkpoint;
+}
+
+export interface RewindResult {
+  /** Whether a child that had waited in the warm pool took the sandbox's place. */
+  readonly isWarm: boolean;
+}
+
 export type ForkResult =
   | { readonly ok: true; readonly sandbox: Sandbox }
   | { readonly ok: false; readonly error: Error };
@@ -152,8 +162,9 @@ export interface SandboxFiles {
 
 /** One running microVM, owned by this client. */
 export interface Sandbox extends AsyncDisposable {
+  /** Of its present life: a rewind gives it another. */
   readonly id: string;
-  /** Stages of the fork or lease that made it. */
+  /** Stages of the fork, lease or rewind that began its present life. */
   readonly stages: Stages;
   readonly files: SandboxFiles;
   exec(argv: readonly string[], options?: ExecOptions): Promise<ExecResult>;
@@ -169,6 +180,12 @@ export interface Sandbox extends AsyncDisposable {
    * calls run too, and nobody waits for them. Cheaper than this is `park`, for a sandbox that need not go on.
    */
   checkpoint(options?: CallOptions & { readonly name?: string }): Promise<Checkpoint>;
+  /**
+   * Puts it back to a checkpoint, whatever has become of it since: also where its guest has ended or it may be damaged. It
+   * is a new life, with randomness and names of its own, and what was under way fails with `SANDBOX_CLOSED`. Where no life
+   * can be begun it rejects, and the sandbox stays as it was.
+   */
+  rewind(options?: RewindOptions): Promise<RewindResult>;
   /** The serial console's last 64 KiB. */
   console(options?: CallOptions): Promise<string>;
   /** Twice is a no-op. */

@@ -209,6 +209,20 @@ describe("fork", () => {
     await Promise.all(checkpoints.map((checkpoint) => checkpoint.release()));
   });
 
+  it("that is rewound is back at its checkpoint, with its programs, even after its guest has ended", async () => {
+    await using sandbox = await template.fork();
+    for (const harm of [
+      "rm -rf /srv; echo gone > /etc/passwd",
+      "kill -9 -1",
+      "echo o > /proc/sysrq-trigger; sleep 9",
+    ]) {
+      await typed(sandbox, "N=harmed");
+      await sandbox.exec(["/bin/sh", "-c", harm], { deadlineMs: 5_000 }).catch(() => undefined);
+      await sandbox.rewind();
+      expect(await typed(sandbox, "echo N=$N; cat /srv/warm; echo")).toBe("N=\nwarm\n> ");
+    }
+  });
+
   it("with a forecast comes out of the warm pool, faster than without", async () => {
     const root = await (await template.fork()).park();
     // A pool of its own, which has nothing but this checkpoint in mind.

@@ -203,8 +203,35 @@ function fanOut(count: number, every: number): Scenario {
   };
 }
 
+const PAGE_KIB = 4;
+
+/** One step of an episode that begins anew: so many pages are written, and given up. */
+function rewound(pages: number, every: number): Scenario {
+  const name = `rewind.d${pages}`;
+  return {
+    names: [name],
+    about: `back to the checkpoint after ${pages} pages of 4 KiB were written, to the next reply`,
+    every,
+    run: async (bench) => {
+      const template = await warmTemplate(bench);
+      await using sandbox = await template.fork();
+      const write = `count=${pages} of=/dev/shm/dirty`;
+      await sandbox.exec(["/bin/sh", "-c", `dd if=/dev/zero bs=${PAGE_KIB}k ${write} 2>/dev/null`]);
+      await settle(bench, template);
+      const { microseconds } = await timed(async () => {
+        await sandbox.rewind();
+        await sandbox.ping();
+      });
+      bench.record(name, microseconds, sandbox.stages);
+    },
+  };
+}
+
 export const SCENARIOS: readonly Scenario[] = [
   life,
+  rewound(100, 1),
+  rewound(1_000, 2),
+  rewound(4_000, 2),
   boot,
   fanOut(1, 4),
   fanOut(4, 10),

@@ -45,7 +45,7 @@ class CheckpointHandle implements Checkpoint {
     }
     const [only] = await this.#fork(1, options);
     if (only === undefined) {
-      throw new CoppiceError("Fork returned nothing", { code: "INTERNAL", faultDomain: "bug" });
+      throw nothingForked();
     }
     if (!only.ok) {
       throw only.error;
@@ -72,4 +72,8 @@ class CheckpointHandle implements Checkpoint {
     }
     return await this.#parts.fork(this.id, count, options);
   }
+}
+
+export function nothingForked(): CoppiceError {
+  return new CoppiceError("Fork returned nothing", { code: "INTERNAL", faultDomain: "bug" });
 }

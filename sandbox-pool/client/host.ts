@@ -14,14 +14,13 @@ import type {
   ImageSpec,
   Pool,
   Sandbox,
-  Stages,
   WarmPoolOptions,
 } from "../api.js";
 import { createWarmPool, type Lease, type WarmPool } from "../pool/warm-pool.js";
-import { type CheckpointFacts, createCheckpoint } from "./checkpoint.js";
+import { type CheckpointFacts, createCheckpoint, nothingForked } from "./checkpoint.js";
 import { type Connection, hostClosed } from "./connection.js";
 import { checkpointLostSchema, expectMessage, results } from "./messages.js";
-import { createSandbox } from "./sandbox.js";
+import { createSandbox, type Life } from "./sandbox.js";
 import { createSession, type Session } from "./session.js";
 import { createTemplate, type TemplateOwnership } from "./template.js";
 import { checkInput, inputs } from "./validation.js";
@@ -96,7 +95,7 @@ class HostHandle implements Host {
     this.sandboxes = Object.freeze({
       get: (id: string) => {
         checkInput(inputs.id, id, "id");
-        return this.#sandbox(id, []);
+        return this.#sandbox({ id, stages: [] });
       },
     });
     session.connection.subscribe({
@@ -162,20 +161,23 @@ class HostHandle implements Host {
       {
         session: this.#session,
         hostVersion: this.info.version,
-        toSandbox: (id, stages) => this.#sandbox(id, stages),
+        toSandbox: (id, stages) => this.#sandbox({ id, stages }),
         toTemplate: (id, dirtyPages, ownership) => this.#checkpoint({ id, dirtyPages }, ownership),
       },
       image,
       options,
     );
 
-  #sandbox(id: string, stages: Stages, lease?: Lease): Sandbox {
+  #sandbox(life: Life): Sandbox {
     return createSandbox({
       session: this.#session,
-      id,
-      stages,
+      life,
+      begin: async (checkpoint, options) => {
+        const [result] = await this.#pool.acquire(checkpoint, 1, options);
+        if (result?.ok !== true) throw result?.error ?? nothingForked();
+        return { life: toLife(checkpoint, result.lease), isWarm: result.lease.isWarm };
+      },
       toCheckpoint: (facts) => this.#checkpoint(facts, "session"),
-      onGone: lease && (() => lease.detach()),
     });
   }
 
@@ -191,7 +193,7 @@ class HostHandle implements Host {
     const acquired = await this.#pool.acquire(checkpoint, count, options);
     return acquired.map((result) =>
       result.ok
-        ? { ok: true, sandbox: this.#sandbox(result.lease.sandbox, result.lease.stages, result.lease) }
+        ? { ok: true, sandbox: this.#sandbox(toLife(checkpoint, result.lease)) }
         : { ok: false, error: result.error },
     );
   }
@@ -211,4 +213,8 @@ class HostHandle implements Host {
       }
     }
   }
+}
+
+function toLife(origin: string, lease: Lease): Life {
+  return { id: lease.sandbox, stages: lease.stages, origin, onGone: () => lease.detach() };
 }

@@ -5,19 +5,22 @@ import { CoppiceError } from "../errors.js";
 /**
  * - `live`: usable.
  * - `parking`: on its way to becoming a checkpoint; nothing else is accepted.
+ * - `rewinding`: another life is on its way; nothing else is accepted.
  * - `parked`: has become a checkpoint. Final.
- * - `poisoned`: something failed in a way that may have damaged it: it can only be closed.
- * - `ended`: the guest has ended its VM, or the VM died: console and close still work.
+ * - `poisoned`: something failed in a way that may have damaged it: it can only be rewound or closed.
+ * - `ended`: the guest has ended its VM, or the VM died: console, rewind and close still work.
  * - `closed`: final.
  */
-export type SandboxState = "live" | "parking" | "parked" | "poisoned" | "ended" | "closed";
+export type SandboxState = "live" | "parking" | "rewinding" | "parked" | "poisoned" | "ended" | "closed";
 
 const TRANSITIONS: Readonly<Record<SandboxState, readonly SandboxState[]>> = {
-  live: ["parking", "poisoned", "ended", "closed"],
+  live: ["parking", "rewinding", "poisoned", "ended", "closed"],
   parking: ["live", "parked", "poisoned", "ended", "closed"],
+  // Back to where it was where no life could be begun.
+  rewinding: ["live", "poisoned", "ended", "closed"],
   parked: [],
-  poisoned: ["ended", "closed"],
-  ended: ["closed"],
+  poisoned: ["rewinding", "ended", "closed"],
+  ended: ["rewinding", "closed"],
   closed: [],
 };
 

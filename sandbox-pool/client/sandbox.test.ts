@@ -249,6 +249,54 @@ describe("a sandbox", () => {
     else await expect(sandbox.ping()).rejects.toMatchObject({ code: "SANDBOX_POISONED" });
   });
 
+  it("that is rewound has what its checkpoint had, and the handle stands for a new life", async () => {
+    await using sandbox = await root.fork();
+    const first = sandbox.id;
+    await sandbox.files.write("/a", "later");
+    expect(await sandbox.rewind()).toEqual({ isWarm: false });
+    expect(sandbox.id).not.toBe(first);
+    await expect(sandbox.files.read("/a")).rejects.toThrow();
+    await vi.waitFor(() => expect(daemon.state.sandboxes.has(first)).toBe(false));
+    await sandbox.files.write("/b", "kept");
+    await using checkpoint = await sandbox.checkpoint();
+    await sandbox.files.remove("/b");
+    await sandbox.rewind({ to: checkpoint });
+    expect(Buffer.from(await sandbox.files.read("/b")).toString()).toBe("kept");
+    expect(daemon.state.sandboxes.size).toBe(1);
+  });
+
+  it("that may be damaged, or whose guest has ended, can be rewound (invariant 8)", async () => {
+    await using sandbox = await root.fork();
+    daemon.inject({ method: "sandbox.call", action: { kind: "fail", failure: { poisons: true } } });
+    await expect(sandbox.ping()).rejects.toMatchObject({ poisons: true });
+    await sandbox.rewind();
+    await sandbox.ping();
+    daemon.endGuest(sandbox.id);
+    await vi.waitFor(() => expect(sandbox.ping()).rejects.toMatchObject({ code: "SANDBOX_LOST" }));
+    await sandbox.rewind();
+    await sandbox.ping();
+  });
+
+  it("whose rewind fails stays as it was, and takes nothing else meanwhile", async () => {
+    await using sandbox = await root.fork();
+    const { id } = sandbox;
+    daemon.inject({ method: "sandbox.fork", action: { kind: "fail" } });
+    const rewind = sandbox.rewind();
+    await expect(sandbox.ping()).rejects.toMatchObject({ code: "SANDBOX_BUSY", retryable: true });
+    await expect(rewind).rejects.toMatchObject({ code: "FAULT_INJECTED" });
+    await sandbox.ping();
+    expect(sandbox.id).toBe(id);
+  });
+
+  it("that is closed while it is rewound leaves neither life behind", async () => {
+    const sandbox = await root.fork();
+    daemon.inject({ method: "sandbox.fork", action: { kind: "delay", ms: 20 } });
+    const rewind = sandbox.rewind();
+    await sandbox.close();
+    await expect(rewind).rejects.toMatchObject({ code: "SANDBOX_CLOSED" });
+    await vi.waitFor(() => expect(daemon.state.sandboxes.size).toBe(0));
+  });
+
   it("whose park is refused goes on", async () => {
     await using sandbox = await root.fork();
     daemon.inject({ method: "sandbox.park", action: { kind: "fail" } });

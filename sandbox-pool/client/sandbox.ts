@@ -5,8 +5,11 @@ import type {
   Checkpoint,
   ExecOptions,
   ExecResult,
+  ForkOptions,
   Pty,
   PtyOpenOptions,
+  RewindOptions,
+  RewindResult,
   Sandbox,
   SandboxFiles,
   Stages,
@@ -27,14 +30,26 @@ export type AgentCall = <T>(
   call: Pick<Request<T>, "schema"> & { readonly op: string; readonly args: object; readonly spec?: CallSpec },
 ) => Promise<Answer<T>>;
 
-export interface SandboxParts {
-  readonly session: Session;
+/** What a handle stands for between two rewinds. */
+export interface Life {
   readonly id: string;
   readonly stages: Stages;
-  /** Makes the handle of the checkpoint that the sandbox became. */
-  readonly toCheckpoint: (facts: CheckpointFacts) => Checkpoint;
+  /** Checkpoint that it began with; not known of a sandbox that was booted, or forked through another connection. */
+  readonly origin?: string | undefined;
   /** Called once, when the sandbox has been closed or has become a checkpoint: whoever counts it can stop. */
   readonly onGone?: (() => void) | undefined;
+}
+
+export interface SandboxParts {
+  readonly session: Session;
+  readonly life: Life;
+  /** Another life, for a rewind. */
+  readonly begin: (
+    checkpoint: string,
+    options: ForkOptions,
+  ) => Promise<{ readonly life: Life; readonly isWarm: boolean }>;
+  /** Makes the handle of the checkpoint that the sandbox became. */
+  readonly toCheckpoint: (facts: CheckpointFacts) => Checkpoint;
 }
 
 export function createSandbox(parts: SandboxParts): Sandbox {
@@ -42,11 +57,10 @@ export function createSandbox(parts: SandboxParts): Sandbox {
 }
 
 class SandboxHandle implements Sandbox, GuestWatcher {
-  readonly id: string;
-  readonly stages: Stages;
   readonly files: SandboxFiles;
   readonly #parts: SandboxParts;
   readonly #session: Session;
+  #life: Life;
   #state: SandboxState = "live";
   /** Why it can't be used, in states `poisoned` and `ended`. */
   #reason: CoppiceError | undefined;
@@ -55,10 +69,17 @@ class SandboxHandle implements Sandbox, GuestWatcher {
   constructor(parts: SandboxParts) {
     this.#parts = parts;
     this.#session = parts.session;
-    this.id = parts.id;
-    this.stages = parts.stages;
+    this.#life = parts.life;
     this.files = createFiles(this.#agent);
     this.#session.watch(this.id, this);
+  }
+
+  get id(): string {
+    return this.#life.id;
+  }
+
+  get stages(): Stages {
+    return this.#life.stages;
   }
 
   async exec(argv: readonly string[], options: ExecOptions = {}): Promise<ExecResult> {
@@ -129,7 +150,7 @@ class SandboxHandle implements Sandbox, GuestWatcher {
         throw this.#unusable();
       }
       this.#gone("parked");
-      this.#parts.onGone?.();
+      this.#life.onGone?.();
       return this.#parts.toCheckpoint({ id: result.checkpoint, dirtyPages: result.dirtyPages, stages });
     } catch (error) {
       this.#parkFailed(error);
@@ -153,6 +174,51 @@ class SandboxHandle implements Sandbox, GuestWatcher {
       throw error;
     });
     return this.#parts.toCheckpoint({ id: result.checkpoint, dirtyPages: result.dirtyPages, stages });
+  }
+
+  async rewind(options: RewindOptions = {}): Promise<RewindResult> {
+    checkInput(inputs.rewindOptions, options, "options");
+    const { to, ...spec } = options;
+    const checkpoint = to?.id ?? this.#life.origin;
+    if (checkpoint === undefined) {
+      throw new CoppiceError(`Sandbox ${this.id} was not forked through this connection`, {
+        code: "INVALID_ARGUMENT",
+        faultDomain: "user",
+        remedy: "Say which checkpoint to rewind to: rewind({ to }).",
+      });
+    }
+    const before = this.#state;
+    if (!mayMove(before, "rewinding")) {
+      throw this.#unusable();
+    }
+    this.#state = moveSandbox(before, "rewinding");
+    const { life, isWarm } = await this.#parts.begin(checkpoint, spec).catch((error: unknown) => {
+      // It may have been closed, or have ended, meanwhile.
+      if (this.#state === "rewinding") {
+        this.#state = moveSandbox(this.#state, before);
+      }
+      throw error;
+    });
+    this.#relive(life);
+    return { isWarm };
+  }
+
+  #relive(life: Life): void {
+    if (this.#state === "closed") {
+      this.#session.closeQuietly(life.id);
+      life.onGone?.();
+      throw this.#unusable();
+    }
+    const old = this.#life;
+    this.#session.unwatch(old.id);
+    this.#session.closeQuietly(old.id);
+    old.onGone?.();
+    this.#life = life;
+    this.#reason = undefined;
+    // The old life may have ended or failed meanwhile, which is no matter now.
+    if (this.#state !== "rewinding") this.#state = moveSandbox(this.#state, "rewinding");
+    this.#state = moveSandbox(this.#state, "live");
+    this.#session.watch(life.id, this);
   }
 
   async console(options: CallOptions = {}): Promise<string> {
@@ -190,6 +256,7 @@ class SandboxHandle implements Sandbox, GuestWatcher {
 
   readonly #agent: AgentCall = async (call) => {
     this.#expectUsable();
+    const life = this.#life;
     try {
       return await this.#session.request({
         method: "sandbox.call",
@@ -198,7 +265,7 @@ class SandboxHandle implements Sandbox, GuestWatcher {
         spec: call.spec ?? {},
       });
     } catch (error) {
-      this.#noteFailure(error);
+      if (life === this.#life) this.#noteFailure(error);
       throw error;
     }
   };
@@ -216,7 +283,7 @@ class SandboxHandle implements Sandbox, GuestWatcher {
         throw error;
       }
     } finally {
-      this.#parts.onGone?.();
+      this.#life.onGone?.();
     }
   }
 
@@ -235,7 +302,7 @@ class SandboxHandle implements Sandbox, GuestWatcher {
     if (code === "ABORTED" || code === "DEADLINE_EXCEEDED" || this.#session.connection.ended !== undefined) {
       this.#gone("closed");
       this.#session.closeQuietly(this.id);
-      this.#parts.onGone?.();
+      this.#life.onGone?.();
     } else {
       this.#state = moveSandbox(this.#state, "live");
     }
@@ -263,8 +330,16 @@ class SandboxHandle implements Sandbox, GuestWatcher {
         code: "SANDBOX_POISONED",
         faultDomain: "host",
         poisons: true,
-        remedy: "Close it, and fork its checkpoint again.",
+        remedy: "Rewind it, or close it and fork its checkpoint again.",
         cause: this.#reason,
+      });
+    }
+    if (this.#state === "rewinding") {
+      return new CoppiceError(`Sandbox ${this.id} is being rewound`, {
+        code: "SANDBOX_BUSY",
+        faultDomain: "user",
+        retryable: true,
+        remedy: "Wait for rewind().",
       });
     }
     const how = this.#state === "closed" ? "is closed" : "has become a checkpoint";
