@@ -9,8 +9,8 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
-
 import { type CarrierOptions, carrierStatus, ensureCarrier, stopCarrier } from "../sandbox-pool/carrier/index.js";
+import { type CoppiceError, connectHost, type Sandbox } from "../sandbox-pool/index.js";
 import { type BuiltSources, buildSources } from "./engine/build-sources.js";
 
 const MODULE = "sandbox-pool/carrier/index.ts";
@@ -221,5 +221,36 @@ describe("a carrier", () => {
     await untilNothingRuns();
     expect(await carrierStatus()).toEqual([]);
     expect(directories()).toEqual([]);
+  });
+});
+
+describe("too little memory", () => {
+  it("refuses forks typed, ends guests that take more than there is, and leaves the host and its checkpoints", async () => {
+    vi.stubEnv("COPPICE_CARRIER_MEMORY_MIB", "640");
+    await using host = await connectHost({ kind: "carrier", pool: { maxReady: 0 } });
+    const image = await host.images.build({ debian: {} });
+    const template = await host.templates.create(image, { memoryMiB: 128 });
+    const take = (sandbox: Sandbox, mib: number): Promise<unknown> =>
+      sandbox.exec(["/bin/sh", "-c", `dd if=/dev/zero of=/dev/shm/taken bs=1M count=${mib} 2>/dev/null`], {
+        deadlineMs: 60_000,
+      });
+
+    // Each takes its share after it was admitted, so that what is admitted is soon more than there is.
+    const codes = new Set<string>();
+    const living: Sandbox[] = [];
+    for (let round = 0; round < 5; round += 1) {
+      for (const child of await template.fork(8, { deadlineMs: 60_000 })) {
+        if (child.ok) living.push(child.sandbox);
+        else codes.add((child.error as CoppiceError).code);
+      }
+      const taken = await Promise.allSettled(living.map((sandbox) => take(sandbox, 24)));
+      for (const one of taken) if (one.status === "rejected") codes.add((one.reason as CoppiceError).code);
+    }
+    expect([...codes]).toContain("HOST_FULL");
+    for (const code of codes) expect(["HOST_FULL", "SANDBOX_LOST"]).toContain(code);
+
+    await Promise.all(living.map((sandbox) => sandbox.close()));
+    await using after = await template.fork();
+    expect(await after.exec(["/bin/echo", "still here"])).toMatchObject({ stdout: "still here\n" });
   });
 });

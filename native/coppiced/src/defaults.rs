@@ -80,6 +80,11 @@ pub const MAX_CLOCK_LEAP: Duration = Duration::from_millis(500);
 /// Scheduling priority (nice) of work that nobody waits for: a child that runs ahead, a VM that is taken apart.
 pub const BACKGROUND_NICE: i32 = 15;
 
+/// `oom_score_adj` of a sandbox: in thousandths of all memory that its size seems to be larger, so that any of them is ended
+/// before any checkpoint.
+pub const SANDBOX_OOM_SCORE: &str = "900";
+pub const CHECKPOINT_OOM_SCORE: &str = "0";
+
 /// From the order to shut down to the daemon's exit.
 pub const SHUTDOWN_DEADLINE: Duration = Duration::from_millis(2_500);
 

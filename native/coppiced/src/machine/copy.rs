@@ -9,7 +9,7 @@ use crate::defaults::CONTROL_DEADLINE;
 use crate::errors::{FaultDomain, Spec, Typed};
 use crate::host::Host;
 use crate::machine::fork::claim;
-use crate::machine::process::{Role, VmmError, VmmProcess, expect_answer, vmm_stages};
+use crate::machine::process::{Role, VmmError, VmmProcess, Worth, expect_answer, vmm_stages};
 use crate::machine::sandbox::Sandbox;
 use crate::machine::spawn::{SpawnError, control_socket};
 use crate::machine::supervisor::supervise;
@@ -99,6 +99,7 @@ pub async fn copy(host: &Rc<Host>, sandbox: &Sandbox, name: Option<String>) -> R
     let made = expect_answer!(made, "checkpoint", Event::Checkpointed { pid, stages, .. } => (pid, stages));
     let (pid, stages) = made.map_err(of_source)?;
     claim(host, &process, pid)?;
+    process.set_worth(Worth::Checkpoint);
     let frozen = frozen.within(CONTROL_DEADLINE).await.map_err(of_copy)?;
     let frozen = expect_answer!(frozen, "checkpoint", Event::Parked { at_ns, dirty_pages, .. } => (at_ns, dirty_pages));
     let (at_ns, dirty_pages) = frozen.map_err(of_copy)?;

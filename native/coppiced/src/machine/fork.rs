@@ -13,7 +13,7 @@ use crate::host::Host;
 use crate::machine::boot::Made;
 use crate::machine::custody::Custody;
 use crate::machine::handout::{HandOut, HandOutError, hand_out, micros_since};
-use crate::machine::process::{Ending, Role, Urgency, VmmError, VmmProcess, expect_answer, vmm_stages};
+use crate::machine::process::{Ending, Role, Urgency, VmmError, VmmProcess, Worth, expect_answer, vmm_stages};
 use crate::machine::sandbox::{Sandbox, SandboxError};
 use crate::machine::spawn::{SpawnError, control_socket, own_child};
 use crate::machine::state::State;
@@ -117,6 +117,7 @@ pub async fn fork_child(
     let (pid, forked) = forked.map_err(|error| parent_failed(checkpoint, error))?;
     claim(host, &process, pid)?;
     process.set_urgency(urgency);
+    process.set_worth(Worth::Sandbox);
     // It may have the VM that it was parked in to take apart.
     checkpoint.process.set_urgency(Urgency::Background);
     let mut stages = vmm_stages(forked);

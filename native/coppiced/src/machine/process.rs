@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::fs;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -14,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use tokio::sync::{oneshot, watch};
 
-use crate::defaults::{BACKGROUND_NICE, CONTROL_DEADLINE, MAX_CLOCK_ERROR};
+use crate::defaults::{BACKGROUND_NICE, CHECKPOINT_OOM_SCORE, CONTROL_DEADLINE, MAX_CLOCK_ERROR, SANDBOX_OOM_SCORE};
 use crate::machine::agent_link::{AgentLink, Cut};
 use crate::machine::console::Console;
 use crate::outbox::Outbox;
@@ -156,6 +157,15 @@ pub enum Urgency {
     Background,
 }
 
+/// What its end would cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Worth {
+    /// One episode.
+    Sandbox,
+    /// Everything that is still to be forked from it.
+    Checkpoint,
+}
+
 /// Whether this daemon may give a process back the priority that it took from it.
 fn may_raise_priority() -> bool {
     static MAY: OnceLock<bool> = OnceLock::new();
@@ -236,6 +246,19 @@ impl VmmProcess {
     /// For how long the guest has been stopped at host time `now_ns`.
     pub fn stopped(&self, now_ns: u64) -> Stopped {
         self.stop.get().map_or(Stopped::default(), |stop| stop.until(now_ns))
+    }
+
+    /// Whom the kernel ends first when memory runs out in spite of all limits: by size alone that would be a template,
+    /// whose memory all its children share. A daemon that may not say so leaves it to the kernel.
+    pub fn set_worth(&self, worth: Worth) {
+        let Some(pid) = self.pid.get() else { return };
+        let adjustment = match worth {
+            Worth::Sandbox => SANDBOX_OOM_SCORE,
+            Worth::Checkpoint => CHECKPOINT_OOM_SCORE,
+        };
+        if let Err(error) = fs::write(format!("/proc/{pid}/oom_score_adj"), adjustment) {
+            tracing::debug!(%pid, %error, "The out-of-memory score can't be set");
+        }
     }
 
     /// Whether somebody waits for what the process does now. A hint to the scheduler, which a daemon that may not raise

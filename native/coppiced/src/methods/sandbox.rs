@@ -15,7 +15,7 @@ use crate::machine::boot::{self, BootSpec};
 use crate::machine::copy::{CopyError, copy};
 use crate::machine::custody::Custody;
 use crate::machine::handout::wake;
-use crate::machine::process::{Urgency, VmmError, expect_answer, vmm_stages};
+use crate::machine::process::{Urgency, VmmError, Worth, expect_answer, vmm_stages};
 use crate::machine::sandbox::{Sandbox, SandboxError};
 use crate::machine::state::State;
 use crate::methods::{Answer, Context, Outcome};
@@ -181,6 +181,7 @@ pub async fn park(context: &Context, params: Value) -> Outcome {
     sandbox.process.set_stopped_at_ns(at_ns);
     // What is left, taking its VM apart, is done while nobody waits.
     sandbox.process.set_urgency(Urgency::Background);
+    sandbox.process.set_worth(Worth::Checkpoint);
     sandbox.require_state(State::Leased)?;
     let id = host.ids.checkpoint();
     host.freeze(&sandbox, checkpoint_of(&sandbox, id.clone(), params.name, dirty_pages));
