@@ -148,7 +148,10 @@ impl Control {
         }
         let command = decode(&payload)?;
         // Descriptors arrive in the order of the messages that carry them.
-        let descriptor = if matches!(command, Command::Fork { .. } | Command::Checkpoint { .. }) {
+        let descriptor = if matches!(
+            command,
+            Command::Fork { .. } | Command::Checkpoint { .. } | Command::Lend { .. }
+        ) {
             self.descriptors.pop_front()
         } else {
             None

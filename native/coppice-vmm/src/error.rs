@@ -30,6 +30,8 @@ pub enum VmmError {
     Host { call: &'static str, source: std::io::Error },
     #[error("Image {path} can't be opened: {source}")]
     Image { path: String, source: std::io::Error },
+    #[error("{command} came without the file that it needs")]
+    NotLent { command: &'static str },
     #[error(transparent)]
     Memory(#[from] MemoryError),
     #[error(transparent)]
@@ -52,7 +54,7 @@ impl VmmError {
             Self::State { .. } | Self::ColdCheckpoint => "VMM_WRONG_STATE",
             Self::Vcpus { .. } | Self::Memory(MemoryError::Size { .. }) => "VMM_BAD_SIZE",
             Self::Backlog { .. } => "VMM_AGENT_BACKLOG",
-            Self::NoSocket { .. } | Self::Control(_) => "VMM_PROTOCOL",
+            Self::NoSocket { .. } | Self::NotLent { .. } | Self::Control(_) => "VMM_PROTOCOL",
             Self::Image { .. } | Self::Boot(_) => "VMM_BOOT_FILES",
             Self::Memory(_) | Self::Host { .. } | Self::Copy(_) | Self::Queue(_) => "VMM_HOST",
             Self::Kvm(_) => "VMM_KVM",
@@ -70,6 +72,7 @@ impl VmmError {
                 | Self::NoSocket { .. }
                 | Self::ColdCheckpoint
                 | Self::Copy(_)
+                | Self::NotLent { .. }
                 | Self::Image { .. }
                 | Self::Boot(_)
                 | Self::Memory(MemoryError::Size { .. })

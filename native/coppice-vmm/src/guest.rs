@@ -11,6 +11,7 @@ use crate::devices::{Block, Devices};
 use crate::error::VmmError;
 use crate::hot::{HotPages, Progress};
 use crate::kvm::{self, LiveVm, MsrList, VmState};
+use crate::lent::Lent;
 use crate::memory::{GuestRam, PAGE_BYTES};
 use crate::stages::Stopwatch;
 use crate::vcpu;
@@ -89,29 +90,34 @@ impl Guest {
     }
 
     /// Makes the parked machine's memory what its children start from. No VM may be using it any more.
-    pub fn freeze(&mut self) -> Result<(), VmmError> {
-        self.learn(Progress::Used);
-        self.freeze_copy()
+    pub fn freeze(&mut self, lent: &Lent) -> Result<(), VmmError> {
+        self.learn(Progress::Used, lent);
+        self.ram.freeze_base(lent)?;
+        self.freeze_copy();
+        Ok(())
     }
 
-    /// The same in a copy of a machine, which can't tell the machine's own pages from its template's.
-    pub fn freeze_copy(&mut self) -> Result<(), VmmError> {
-        self.ram.freeze_base()?;
+    /// The same in a copy of a machine whose base is made, which can't tell the machine's own pages from its template's.
+    pub fn freeze_copy(&mut self) {
         // Its children are expected to begin as it did. Without a list they work the same, slower.
         let pages = self.hot_pages();
         self.hot = HotPages::new().ok();
         if let Some(hot) = &self.hot {
             hot.inherit(&pages);
         }
-        Ok(())
     }
 
     /// Tells the template, and through it later siblings, which pages this child has written. A hint: no failure of it
     /// matters.
-    pub fn learn(&self, progress: Progress) {
-        if let Some(hot) = &self.hot {
-            let _ = hot.learn(progress, self.ram.host_address(0), self.ram.bytes());
+    pub fn learn(&self, progress: Progress, lent: &Lent) {
+        if let (Some(hot), Some(pagemap)) = (&self.hot, lent.pagemap()) {
+            let _ = hot.learn(progress, pagemap, self.ram.host_address(0), self.ram.bytes());
         }
+    }
+
+    /// Whether the template has use for what this child will have written.
+    pub fn learns(&self) -> bool {
+        self.hot.as_ref().is_some_and(|hot| hot.wants(Progress::Used))
     }
 
     fn hot_pages(&self) -> Vec<u32> {

@@ -23,6 +23,7 @@ mod fork;
 mod guest;
 mod hot;
 mod kvm;
+mod lent;
 mod machine;
 mod memory;
 mod stages;

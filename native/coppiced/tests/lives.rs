@@ -143,6 +143,28 @@ fn sandbox_whose_vmm_was_killed_fails_its_calls_and_says_so() {
 }
 
 #[test]
+fn vmm_is_lent_its_own_files_with_each_command_that_needs_them() {
+    let daemon = Daemon::start();
+    let mut client = daemon.client();
+    let checkpoint = client.checkpoint(&daemon, "learns");
+    let run_ahead = map([
+        ("checkpoint", checkpoint.as_str().into()),
+        ("n", 1.into()),
+        ("runAhead", true.into()),
+    ]);
+    let paused = common::children(&client.call("sandbox.fork", run_ahead))
+        .remove(0)
+        .unwrap();
+    client.call("sandbox.close", one("sandbox", &paused));
+    let parked = client.fork_one(&checkpoint);
+    client.park(&parked);
+    let begin = Instant::now();
+    let closed = client.fork_one(&checkpoint);
+    client.call("sandbox.close", one("sandbox", &closed));
+    assert!(begin.elapsed() < Duration::from_millis(900), "it had to be killed");
+}
+
+#[test]
 fn guest_that_powers_off_ends_its_sandbox_by_its_own_fault() {
     let daemon = Daemon::start();
     let mut client = daemon.client();

@@ -7,6 +7,7 @@ pub mod copy;
 pub mod custody;
 pub mod fork;
 pub mod handout;
+pub mod lend;
 pub mod process;
 pub mod sandbox;
 pub mod spawn;
