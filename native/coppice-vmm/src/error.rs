@@ -1,6 +1,7 @@
 //! What a failed command answers.
 
 use crate::boot::BootError;
+use crate::confine::ConfineError;
 use crate::control::ControlError;
 use crate::devices::Abuse;
 use crate::kvm::KvmError;
@@ -33,6 +34,8 @@ pub enum VmmError {
     #[error("{command} came without the file that it needs")]
     NotLent { command: &'static str },
     #[error(transparent)]
+    Confine(#[from] ConfineError),
+    #[error(transparent)]
     Memory(#[from] MemoryError),
     #[error(transparent)]
     Boot(#[from] BootError),
@@ -57,6 +60,7 @@ impl VmmError {
             Self::NoSocket { .. } | Self::NotLent { .. } | Self::Control(_) => "VMM_PROTOCOL",
             Self::Image { .. } | Self::Boot(_) => "VMM_BOOT_FILES",
             Self::Memory(_) | Self::Host { .. } | Self::Copy(_) | Self::Queue(_) => "VMM_HOST",
+            Self::Confine(_) => "VMM_CONFINEMENT",
             Self::Kvm(_) => "VMM_KVM",
             Self::Abuse(_) => "VMM_DEVICE_ABUSE",
         }

@@ -1,5 +1,6 @@
 //! What a machine is besides its KVM objects: everything in here is memory, and a fork copies it.
 
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use coppice_wire::vmm::BootConfig;
@@ -7,6 +8,7 @@ use kvm_bindings::CpuId;
 use kvm_ioctls::Kvm;
 
 use crate::boot::{self, Payload};
+use crate::confine::{self, Missing};
 use crate::devices::{Block, Devices};
 use crate::error::VmmError;
 use crate::hot::{HotPages, Progress};
@@ -32,9 +34,17 @@ pub struct Guest {
     hot: Option<HotPages>,
 }
 
+/// A machine that is ready to run for the first time.
+pub struct Booted {
+    pub guest: Guest,
+    pub live: LiveVm,
+    /// Barriers around it that this host does not allow.
+    pub missing: Vec<Missing>,
+}
+
 impl Guest {
-    /// Makes the machine and puts it at the kernel's entry point.
-    pub fn boot(config: &BootConfig, stopwatch: &mut Stopwatch) -> Result<(Self, LiveVm), VmmError> {
+    /// Makes the machine and puts it at the kernel's entry point. Confines the process, for good.
+    pub fn boot(config: &BootConfig, control: BorrowedFd<'_>, stopwatch: &mut Stopwatch) -> Result<Booted, VmmError> {
         if config.vcpus != VCPUS {
             return Err(VmmError::Vcpus { vcpus: config.vcpus });
         }
@@ -43,7 +53,6 @@ impl Guest {
             path: config.image.clone(),
             source,
         })?;
-        let devices = Devices::new(image)?;
         stopwatch.lap("memory");
         let payload = Payload {
             kernel: Path::new(&config.kernel),
@@ -56,22 +65,25 @@ impl Guest {
         let kvm = open_kvm()?;
         let cpuid = kvm::guest_cpuid(&kvm)?;
         stopwatch.lap("openKvm");
+        // Before there is a VM: for it the kernel may start a thread in this process, and namespaces need a process that
+        // has one.
+        let missing = confine::confine(&[control, ram.file(), image.file(), kvm_file(&kvm)])?;
+        let devices = Devices::new(image)?;
+        stopwatch.lap("confine");
         let live = LiveVm::new(&kvm, &ram, &cpuid, config.vcpus, stopwatch)?;
         live.enter_kernel(entry)?;
         let msrs = MsrList::probe(&kvm, &live.vcpus[0])?;
         stopwatch.lap("registers");
-        Ok((
-            Self {
-                kvm,
-                cpuid,
-                msrs,
-                vcpus: config.vcpus,
-                ram,
-                devices,
-                hot: None,
-            },
-            live,
-        ))
+        let guest = Self {
+            kvm,
+            cpuid,
+            msrs,
+            vcpus: config.vcpus,
+            ram,
+            devices,
+            hot: None,
+        };
+        Ok(Booted { guest, live, missing })
     }
 
     /// Builds a new VM over the memory and puts the saved state into it. Its clocks go on as of host time `at_ns`.
@@ -129,6 +141,11 @@ impl Guest {
     pub fn save(&self, live: &LiveVm) -> Result<VmState, VmmError> {
         Ok(VmState::save(live, &self.msrs)?)
     }
+}
+
+fn kvm_file(kvm: &Kvm) -> BorrowedFd<'_> {
+    // SAFETY: open as long as `kvm` is, from which the result borrows.
+    unsafe { BorrowedFd::borrow_raw(kvm.as_raw_fd()) }
 }
 
 fn open_kvm() -> Result<Kvm, VmmError> {

@@ -194,6 +194,7 @@ mod tests {
 
     #[test]
     fn learning_lists_private_pages_and_only_once_for_the_same_progress() {
+        let _no_forks = crate::confine::drill::FORKS.write().unwrap();
         let mut ram = crate::memory::GuestRam::new(80).unwrap();
         ram.freeze_base(&crate::lent::Lent::own()).unwrap();
         let touch = |page: u64| {

@@ -1,4 +1,5 @@
-//! What a VMM reads about itself: the daemon opens the files and lends them along with the command.
+//! What a VMM reads about itself. Confined, it opens nothing: where it will need such a file, the daemon opens it and
+//! lends it along with the command.
 
 use std::fs::File;
 use std::io;

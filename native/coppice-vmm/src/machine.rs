@@ -12,13 +12,13 @@ use std::os::fd::OwnedFd;
 use std::process;
 use std::time::Duration;
 
-use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd};
+use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd, MissingBarrier};
 
 use crate::attention::Watch;
 use crate::control::{Control, ControlError, Received};
 use crate::error::VmmError;
 use crate::fork::{Side, die_with_parent, fork_sibling};
-use crate::guest::Guest;
+use crate::guest::{Booted, Guest};
 use crate::hot::Progress;
 use crate::kvm::{LiveVm, StoppedClocks, VmState, skip_stall};
 use crate::lent::Lent;
@@ -130,12 +130,13 @@ impl Machine {
             return Err(self.refuse("Boot", "fresh"));
         };
         let mut stopwatch = Stopwatch::start();
-        let (guest, live) = Guest::boot(config, &mut stopwatch)?;
+        let Booted { guest, live, missing } = Guest::boot(config, self.control.socket(), &mut stopwatch)?;
         self.phase = Phase::Running(Box::new(guest), live);
         self.control.send(&Event::Started {
             pid: process::id(),
             stages: stopwatch.finish(),
             learns: false,
+            missing: missing.iter().map(MissingBarrier::from).collect(),
         })?;
         Ok(())
     }
@@ -337,6 +338,7 @@ impl Machine {
             pid: process::id(),
             stages: stopwatch.finish(),
             learns,
+            missing: Vec::new(),
         })?;
         Ok(())
     }

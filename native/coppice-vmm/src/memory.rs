@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 
 use vm_memory::mmap::MmapRegionError;
 use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionCollectionError, GuestRegionMmap, MmapRegion};
@@ -175,6 +175,11 @@ impl GuestRam {
     /// Whether writes go to private pages, so that a copy of the process has a memory of its own.
     pub fn is_private(&self) -> bool {
         self.own_anonymous_pages.is_some()
+    }
+
+    /// The file whose sealed pages all descendants share.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     /// Private pages of the guest: the size of the delta.

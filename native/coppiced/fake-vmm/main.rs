@@ -13,7 +13,7 @@ use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::exit;
 
-use coppice_wire::vmm::{BootConfig, Command, Event, OwnFile, Stages};
+use coppice_wire::vmm::{BootConfig, Command, Event, MissingBarrier, OwnFile, Stages};
 
 use crate::agent::Agent;
 use crate::faults::Faults;
@@ -110,6 +110,12 @@ impl Machine {
             pid: std::process::id(),
             stages: stages("load"),
             learns: false,
+            missing: self.faults.value("missing").map_or_else(Vec::new, |barrier| {
+                vec![MissingBarrier {
+                    barrier: barrier.to_owned(),
+                    reason: "on purpose".to_owned(),
+                }]
+            }),
         });
         if self.faults.value("boot") == Some("never-ready") {
             return;
@@ -192,6 +198,7 @@ impl Machine {
             pid: std::process::id(),
             stages: stages("restore"),
             learns: self.learns,
+            missing: Vec::new(),
         });
     }
 

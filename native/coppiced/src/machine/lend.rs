@@ -1,4 +1,4 @@
-//! Files of a VMM's own in `/proc`, which it need not open itself.
+//! Files of a VMM's own in `/proc`, which it can't open itself once it is confined.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

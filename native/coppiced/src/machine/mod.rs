@@ -1,6 +1,7 @@
 //! One VMM process, the sandbox that it is, and the agent inside.
 
 pub mod agent_link;
+pub mod barriers;
 pub mod boot;
 pub mod console;
 pub mod copy;
