@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use coppice_wire::vmm::{Command, Event};
@@ -69,6 +69,11 @@ impl Control {
             space: nix::cmsg_space!([RawFd; DESCRIPTORS_MAX]),
             unsent: VecDeque::new(),
         })
+    }
+
+    /// The socket, which stays open when everything else is closed.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Next command that has arrived; `None` where there is none, without waiting.
@@ -148,7 +153,10 @@ impl Control {
         }
         let command = decode(&payload)?;
         // Descriptors arrive in the order of the messages that carry them.
-        let descriptor = if matches!(command, Command::Fork { .. } | Command::Checkpoint { .. }) {
+        let descriptor = if matches!(
+            command,
+            Command::Fork { .. } | Command::Checkpoint { .. } | Command::Lend { .. }
+        ) {
             self.descriptors.pop_front()
         } else {
             None

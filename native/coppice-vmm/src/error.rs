@@ -1,6 +1,7 @@
 //! What a failed command answers.
 
 use crate::boot::BootError;
+use crate::confine::ConfineError;
 use crate::control::ControlError;
 use crate::devices::Abuse;
 use crate::kvm::KvmError;
@@ -30,6 +31,10 @@ pub enum VmmError {
     Host { call: &'static str, source: std::io::Error },
     #[error("Image {path} can't be opened: {source}")]
     Image { path: String, source: std::io::Error },
+    #[error("{command} came without the file that it needs")]
+    NotLent { command: &'static str },
+    #[error(transparent)]
+    Confine(#[from] ConfineError),
     #[error(transparent)]
     Memory(#[from] MemoryError),
     #[error(transparent)]
@@ -52,9 +57,10 @@ impl VmmError {
             Self::State { .. } | Self::ColdCheckpoint => "VMM_WRONG_STATE",
             Self::Vcpus { .. } | Self::Memory(MemoryError::Size { .. }) => "VMM_BAD_SIZE",
             Self::Backlog { .. } => "VMM_AGENT_BACKLOG",
-            Self::NoSocket { .. } | Self::Control(_) => "VMM_PROTOCOL",
+            Self::NoSocket { .. } | Self::NotLent { .. } | Self::Control(_) => "VMM_PROTOCOL",
             Self::Image { .. } | Self::Boot(_) => "VMM_BOOT_FILES",
             Self::Memory(_) | Self::Host { .. } | Self::Copy(_) | Self::Queue(_) => "VMM_HOST",
+            Self::Confine(_) => "VMM_CONFINEMENT",
             Self::Kvm(_) => "VMM_KVM",
             Self::Abuse(_) => "VMM_DEVICE_ABUSE",
         }
@@ -70,6 +76,7 @@ impl VmmError {
                 | Self::NoSocket { .. }
                 | Self::ColdCheckpoint
                 | Self::Copy(_)
+                | Self::NotLent { .. }
                 | Self::Image { .. }
                 | Self::Boot(_)
                 | Self::Memory(MemoryError::Size { .. })

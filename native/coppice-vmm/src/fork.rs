@@ -14,9 +14,11 @@ pub enum Side {
 /// Forks this process, which must have one thread. The child's parent is this process's parent, the daemon: it can
 /// wait for every VMM, whoever forked it.
 pub fn fork_sibling() -> io::Result<Side> {
+    // The arguments have all 64 bits: the system call filter compares them.
+    let flags = (libc::CLONE_PARENT | libc::SIGCHLD) as usize;
     // SAFETY: without CLONE_VM the child gets a copy of everything, and goes on on its own copy of this stack. One
     // thread means that no lock is held by somebody who does not exist in the child.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_PARENT | libc::SIGCHLD, 0, 0, 0, 0) };
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0usize, 0usize, 0usize, 0usize) };
     match pid {
         0 => Ok(Side::Child),
         pid if pid > 0 => Ok(Side::Parent { child: pid as u32 }),

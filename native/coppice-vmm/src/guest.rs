@@ -1,5 +1,6 @@
 //! What a machine is besides its KVM objects: everything in here is memory, and a fork copies it.
 
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use coppice_wire::vmm::BootConfig;
@@ -7,10 +8,12 @@ use kvm_bindings::CpuId;
 use kvm_ioctls::Kvm;
 
 use crate::boot::{self, Payload};
+use crate::confine::{self, Missing};
 use crate::devices::{Block, Devices};
 use crate::error::VmmError;
 use crate::hot::{HotPages, Progress};
 use crate::kvm::{self, LiveVm, MsrList, VmState};
+use crate::lent::Lent;
 use crate::memory::{GuestRam, PAGE_BYTES};
 use crate::stages::Stopwatch;
 use crate::vcpu;
@@ -31,9 +34,17 @@ pub struct Guest {
     hot: Option<HotPages>,
 }
 
+/// A machine that is ready to run for the first time.
+pub struct Booted {
+    pub guest: Guest,
+    pub live: LiveVm,
+    /// Barriers around it that this host does not allow.
+    pub missing: Vec<Missing>,
+}
+
 impl Guest {
-    /// Makes the machine and puts it at the kernel's entry point.
-    pub fn boot(config: &BootConfig, stopwatch: &mut Stopwatch) -> Result<(Self, LiveVm), VmmError> {
+    /// Makes the machine and puts it at the kernel's entry point. Confines the process, for good.
+    pub fn boot(config: &BootConfig, control: BorrowedFd<'_>, stopwatch: &mut Stopwatch) -> Result<Booted, VmmError> {
         if config.vcpus != VCPUS {
             return Err(VmmError::Vcpus { vcpus: config.vcpus });
         }
@@ -42,7 +53,6 @@ impl Guest {
             path: config.image.clone(),
             source,
         })?;
-        let devices = Devices::new(image)?;
         stopwatch.lap("memory");
         let payload = Payload {
             kernel: Path::new(&config.kernel),
@@ -55,22 +65,25 @@ impl Guest {
         let kvm = open_kvm()?;
         let cpuid = kvm::guest_cpuid(&kvm)?;
         stopwatch.lap("openKvm");
+        // Before there is a VM: for it the kernel may start a thread in this process, and namespaces need a process that
+        // has one.
+        let missing = confine::confine(&[control, ram.file(), image.file(), kvm_file(&kvm)])?;
+        let devices = Devices::new(image)?;
+        stopwatch.lap("confine");
         let live = LiveVm::new(&kvm, &ram, &cpuid, config.vcpus, stopwatch)?;
         live.enter_kernel(entry)?;
         let msrs = MsrList::probe(&kvm, &live.vcpus[0])?;
         stopwatch.lap("registers");
-        Ok((
-            Self {
-                kvm,
-                cpuid,
-                msrs,
-                vcpus: config.vcpus,
-                ram,
-                devices,
-                hot: None,
-            },
-            live,
-        ))
+        let guest = Self {
+            kvm,
+            cpuid,
+            msrs,
+            vcpus: config.vcpus,
+            ram,
+            devices,
+            hot: None,
+        };
+        Ok(Booted { guest, live, missing })
     }
 
     /// Builds a new VM over the memory and puts the saved state into it. Its clocks go on as of host time `at_ns`.
@@ -89,29 +102,34 @@ impl Guest {
     }
 
     /// Makes the parked machine's memory what its children start from. No VM may be using it any more.
-    pub fn freeze(&mut self) -> Result<(), VmmError> {
-        self.learn(Progress::Used);
-        self.freeze_copy()
+    pub fn freeze(&mut self, lent: &Lent) -> Result<(), VmmError> {
+        self.learn(Progress::Used, lent);
+        self.ram.freeze_base(lent)?;
+        self.freeze_copy();
+        Ok(())
     }
 
-    /// The same in a copy of a machine, which can't tell the machine's own pages from its template's.
-    pub fn freeze_copy(&mut self) -> Result<(), VmmError> {
-        self.ram.freeze_base()?;
+    /// The same in a copy of a machine whose base is made, which can't tell the machine's own pages from its template's.
+    pub fn freeze_copy(&mut self) {
         // Its children are expected to begin as it did. Without a list they work the same, slower.
         let pages = self.hot_pages();
         self.hot = HotPages::new().ok();
         if let Some(hot) = &self.hot {
             hot.inherit(&pages);
         }
-        Ok(())
     }
 
     /// Tells the template, and through it later siblings, which pages this child has written. A hint: no failure of it
     /// matters.
-    pub fn learn(&self, progress: Progress) {
-        if let Some(hot) = &self.hot {
-            let _ = hot.learn(progress, self.ram.host_address(0), self.ram.bytes());
+    pub fn learn(&self, progress: Progress, lent: &Lent) {
+        if let (Some(hot), Some(pagemap)) = (&self.hot, lent.pagemap()) {
+            let _ = hot.learn(progress, pagemap, self.ram.host_address(0), self.ram.bytes());
         }
+    }
+
+    /// Whether the template has use for what this child will have written.
+    pub fn learns(&self) -> bool {
+        self.hot.as_ref().is_some_and(|hot| hot.wants(Progress::Used))
     }
 
     fn hot_pages(&self) -> Vec<u32> {
@@ -123,6 +141,11 @@ impl Guest {
     pub fn save(&self, live: &LiveVm) -> Result<VmState, VmmError> {
         Ok(VmState::save(live, &self.msrs)?)
     }
+}
+
+fn kvm_file(kvm: &Kvm) -> BorrowedFd<'_> {
+    // SAFETY: open as long as `kvm` is, from which the result borrows.
+    unsafe { BorrowedFd::borrow_raw(kvm.as_raw_fd()) }
 }
 
 fn open_kvm() -> Result<Kvm, VmmError> {

@@ -101,16 +101,16 @@ impl HotPages {
     }
 
     /// Whether a child that has come so far knows more than the list does.
-    fn wants(&self, progress: Progress) -> bool {
+    pub fn wants(&self, progress: Progress) -> bool {
         self.shared().progress.load(Ordering::Relaxed) < progress as u32
     }
 
     /// Lists what this child has written, unless it is too much.
-    pub fn learn(&self, progress: Progress, host: u64, bytes: u64) -> io::Result<()> {
+    pub fn learn(&self, progress: Progress, pagemap: &File, host: u64, bytes: u64) -> io::Result<()> {
         if bytes > MAX_GUEST_BYTES || !self.wants(progress) {
             return Ok(());
         }
-        if let Some(pages) = own_pages(host, bytes)? {
+        if let Some(pages) = own_pages(pagemap, host, bytes)? {
             self.shared().progress.store(progress as u32, Ordering::Relaxed);
             self.write(&pages);
         }
@@ -135,8 +135,7 @@ impl Drop for HotPages {
 }
 
 /// Pages of a range that this process alone has, from the page map; `None` where they are more than a list holds.
-fn own_pages(host: u64, bytes: u64) -> io::Result<Option<Vec<u32>>> {
-    let map = File::open("/proc/self/pagemap")?;
+fn own_pages(map: &File, host: u64, bytes: u64) -> io::Result<Option<Vec<u32>>> {
     let total = (bytes / PAGE_BYTES) as usize;
     let mut pages = Vec::new();
     let mut buffer = vec![0; ENTRIES_AT_ONCE * ENTRY_BYTES];
@@ -195,14 +194,16 @@ mod tests {
 
     #[test]
     fn learning_lists_private_pages_and_only_once_for_the_same_progress() {
+        let _no_forks = crate::confine::drill::FORKS.write().unwrap();
         let mut ram = crate::memory::GuestRam::new(80).unwrap();
-        ram.freeze_base().unwrap();
+        ram.freeze_base(&crate::lent::Lent::own()).unwrap();
         let touch = |page: u64| {
             use vm_memory::{Bytes, GuestAddress};
             ram.memory().write_obj(1u8, GuestAddress(page * PAGE_BYTES)).unwrap();
         };
         let hot = HotPages::new().unwrap();
-        let learn = |progress| hot.learn(progress, ram.host_address(0), ram.bytes()).unwrap();
+        let map = File::open("/proc/self/pagemap").unwrap();
+        let learn = |progress| hot.learn(progress, &map, ram.host_address(0), ram.bytes()).unwrap();
         touch(5);
         touch(77);
         learn(Progress::RunAhead);
@@ -215,7 +216,9 @@ mod tests {
             touch(page);
         }
         let other = HotPages::new().unwrap();
-        other.learn(Progress::Used, ram.host_address(0), ram.bytes()).unwrap();
+        other
+            .learn(Progress::Used, &map, ram.host_address(0), ram.bytes())
+            .unwrap();
         assert!(
             other.pages(u32::MAX).is_empty(),
             "a child that has written too much is no guess"

@@ -12,15 +12,16 @@ use std::os::fd::OwnedFd;
 use std::process;
 use std::time::Duration;
 
-use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd};
+use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd, MissingBarrier};
 
 use crate::attention::Watch;
 use crate::control::{Control, ControlError, Received};
 use crate::error::VmmError;
 use crate::fork::{Side, die_with_parent, fork_sibling};
-use crate::guest::Guest;
+use crate::guest::{Booted, Guest};
 use crate::hot::Progress;
 use crate::kvm::{LiveVm, StoppedClocks, VmState, skip_stall};
+use crate::lent::Lent;
 use crate::stages::Stopwatch;
 use crate::vcpu::{self, Turn};
 
@@ -60,6 +61,7 @@ enum Next {
 pub struct Machine {
     control: Control,
     phase: Phase,
+    lent: Lent,
 }
 
 impl Machine {
@@ -67,6 +69,7 @@ impl Machine {
         Self {
             control,
             phase: Phase::Fresh,
+            lent: Lent::default(),
         }
     }
 
@@ -108,9 +111,13 @@ impl Machine {
             Command::Park => return self.park(),
             Command::Fork { tag, at_ns } => self.fork(tag, at_ns, received.descriptor)?,
             Command::Checkpoint { tag } => return self.checkpoint(tag, received.descriptor),
+            Command::Lend { file } => {
+                let lent = received.descriptor.ok_or(VmmError::NotLent { command: "Lend" })?;
+                self.lent.take(file, lent.into());
+            }
             Command::Close => {
                 if let Phase::Running(guest, _) | Phase::Paused(guest, ..) = &self.phase {
-                    guest.learn(Progress::Used);
+                    guest.learn(Progress::Used, &self.lent);
                 }
                 return Ok(Next::Exit);
             }
@@ -123,11 +130,13 @@ impl Machine {
             return Err(self.refuse("Boot", "fresh"));
         };
         let mut stopwatch = Stopwatch::start();
-        let (guest, live) = Guest::boot(config, &mut stopwatch)?;
+        let Booted { guest, live, missing } = Guest::boot(config, self.control.socket(), &mut stopwatch)?;
         self.phase = Phase::Running(Box::new(guest), live);
         self.control.send(&Event::Started {
             pid: process::id(),
             stages: stopwatch.finish(),
+            learns: false,
+            missing: missing.iter().map(MissingBarrier::from).collect(),
         })?;
         Ok(())
     }
@@ -162,8 +171,9 @@ impl Machine {
                 at_ns: clocks.stopped_at_ns(),
                 stages: stopwatch.finish(),
             })?;
-            guest.learn(Progress::RunAhead);
+            guest.learn(Progress::RunAhead, &self.lent);
         }
+        self.lent = Lent::default();
         Ok(())
     }
 
@@ -191,6 +201,9 @@ impl Machine {
 
     /// Saves everything and lets go of KVM. When this has failed half-way, the machine is lost.
     fn park(&mut self) -> Result<Next, VmmError> {
+        if matches!(self.phase, Phase::Running(..) | Phase::Paused(..)) && !self.lent.can_count() {
+            return Err(VmmError::NotLent { command: "Park" });
+        }
         let mut stopwatch = Stopwatch::start();
         let (mut guest, mut live) = match std::mem::replace(&mut self.phase, Phase::Lost) {
             Phase::Running(guest, live) | Phase::Paused(guest, live, _) => (guest, live),
@@ -207,7 +220,7 @@ impl Machine {
                 return Ok(Next::Exit);
             }
         };
-        let dirty_pages = guest.ram.private_pages()?;
+        let dirty_pages = guest.ram.private_pages(&self.lent)?;
         self.control.send(&Event::Parked {
             at_ns: state.stopped_at_ns(),
             dirty_pages,
@@ -217,19 +230,25 @@ impl Machine {
         self.control.flush()?;
         // A base can't be made of memory that a VM uses.
         let rest = Some(live).filter(|_| guest.ram.is_private());
-        guest.freeze()?;
+        guest.freeze(&self.lent)?;
+        // Not the children's.
+        self.lent = Lent::default();
         self.phase = Phase::Frozen(guest, state, rest);
         Ok(Next::Go)
     }
 
     /// Makes a frozen copy. This process goes on, and pays for the copy with the faults of what it writes next.
     fn checkpoint(&mut self, tag: u64, socket: Option<OwnedFd>) -> Result<Next, VmmError> {
+        let lent = std::mem::take(&mut self.lent);
         let mut stopwatch = Stopwatch::start();
         let Phase::Running(guest, live) = &mut self.phase else {
             return Err(self.refuse("Checkpoint", "running"));
         };
         if !guest.ram.is_private() {
             return Err(VmmError::ColdCheckpoint);
+        }
+        if !lent.can_count() {
+            return Err(VmmError::NotLent { command: "Checkpoint" });
         }
         let socket = socket.ok_or(VmmError::NoSocket { command: "Checkpoint" })?;
         let state = match still(&mut self.control, guest, live, &mut stopwatch)? {
@@ -239,6 +258,9 @@ impl Machine {
                 return Ok(Next::Exit);
             }
         };
+        // Here, where the copy's pages are: the copy itself has no file that it could count by.
+        let dirty_pages = guest.ram.private_pages(&lent)?;
+        stopwatch.lap("count");
         let side = fork_sibling().map_err(VmmError::Copy)?;
         stopwatch.lap("fork");
         match side {
@@ -252,22 +274,23 @@ impl Machine {
             }
             Side::Child => {
                 self.control = adopt(socket);
-                self.freeze_copy(state, stopwatch)?;
+                drop(lent);
+                self.freeze_copy(state, dirty_pages, stopwatch)?;
             }
         }
         Ok(Next::Go)
     }
 
     /// In a copy: it has the machine's memory and descriptors, but KVM knows nothing of it.
-    fn freeze_copy(&mut self, state: Box<VmState>, mut stopwatch: Stopwatch) -> Result<(), VmmError> {
+    fn freeze_copy(&mut self, state: Box<VmState>, dirty_pages: u64, mut stopwatch: Stopwatch) -> Result<(), VmmError> {
         if let Phase::Running(mut guest, live) = std::mem::replace(&mut self.phase, Phase::Lost) {
             // Open here, they would keep the machine's VM alive when the machine is gone.
             drop(live);
-            guest.freeze_copy()?;
+            guest.freeze_copy();
             stopwatch.lap("adopt");
             self.control.send(&Event::Parked {
                 at_ns: state.stopped_at_ns(),
-                dirty_pages: guest.ram.private_pages()?,
+                dirty_pages,
                 stages: stopwatch.finish(),
             })?;
             self.phase = Phase::Frozen(guest, state, None);
@@ -304,14 +327,18 @@ impl Machine {
     /// In a new child: from the template's state to a running machine.
     fn start(&mut self, at_ns: u64, mut stopwatch: Stopwatch) -> Result<(), VmmError> {
         stopwatch.lap("adopt");
+        let mut learns = false;
         if let Phase::Frozen(mut guest, state, rest) = std::mem::replace(&mut self.phase, Phase::Lost) {
             drop(rest);
             let live = guest.thaw(&state, at_ns, &mut stopwatch)?;
+            learns = guest.learns();
             self.phase = Phase::Running(guest, live);
         }
         self.control.send(&Event::Started {
             pid: process::id(),
             stages: stopwatch.finish(),
+            learns,
+            missing: Vec::new(),
         })?;
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! The forkable microVM: one process a virtual machine.
 //!
 //! `coppice-vmm --control-fd N` speaks `coppice_wire::vmm` on the inherited Unix stream socket N and ends when that
-//! socket does. A parked machine is a frozen process: state saved, every VM descriptor closed, one thread, waiting for
-//! `Fork`. `docs/architecture.md` says why.
+//! socket does. Before a guest runs the process confines itself (`confine`). A parked machine is a frozen process: state
+//! saved, every VM descriptor closed, one thread, waiting for `Fork`. `docs/architecture.md` says why.
 
 use std::env;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -16,6 +16,7 @@ use crate::machine::Machine;
 
 mod attention;
 mod boot;
+mod confine;
 mod control;
 mod devices;
 mod error;
@@ -23,6 +24,7 @@ mod fork;
 mod guest;
 mod hot;
 mod kvm;
+mod lent;
 mod machine;
 mod memory;
 mod stages;

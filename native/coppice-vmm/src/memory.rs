@@ -1,13 +1,14 @@
 //! Guest RAM: one host mapping, shared while the guest boots, private over a sealed base afterwards.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 
 use vm_memory::mmap::MmapRegionError;
 use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionCollectionError, GuestRegionMmap, MmapRegion};
 
 use crate::hot;
+use crate::lent::Lent;
 
 /// What devices and loaders see of guest RAM.
 pub type Memory = GuestMemoryMmap<()>;
@@ -143,7 +144,7 @@ impl GuestRam {
     /// writes become private pages, the delta. Does nothing where that happened before.
     ///
     /// No VM may be using the memory: KVM would go on writing to the pages of the old mapping.
-    pub fn freeze_base(&mut self) -> Result<(), MemoryError> {
+    pub fn freeze_base(&mut self, lent: &Lent) -> Result<(), MemoryError> {
         if self.own_anonymous_pages.is_some() {
             return Ok(());
         }
@@ -167,7 +168,7 @@ impl GuestRam {
         if unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
             return Err(last_error("Sealing"));
         }
-        self.own_anonymous_pages = Some(anonymous_pages()?);
+        self.own_anonymous_pages = Some(count(lent)?);
         Ok(())
     }
 
@@ -176,16 +177,21 @@ impl GuestRam {
         self.own_anonymous_pages.is_some()
     }
 
+    /// The file whose sealed pages all descendants share.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
     /// Private pages of the guest: the size of the delta.
     ///
     /// The kernel keeps this count, so that asking costs the same for any guest (walking the page tables would take
     /// longer than the rest of a park). It counts all anonymous pages of the process less those that the VMM itself
     /// had when the base was made: off by what the VMM's heap and stack have grown since, some dozens of pages,
     /// and by pages that were copied early and then not written.
-    pub fn private_pages(&self) -> Result<u64, MemoryError> {
+    pub fn private_pages(&self, lent: &Lent) -> Result<u64, MemoryError> {
         match self.own_anonymous_pages {
             None => Ok(0),
-            Some(own) => Ok(anonymous_pages()?.saturating_sub(own)),
+            Some(own) => Ok(count(lent)?.saturating_sub(own)),
         }
     }
 }
@@ -224,17 +230,8 @@ fn advise(host: *mut libc::c_void, bytes: u64, advice: libc::c_int) {
     unsafe { libc::madvise(host, bytes as usize, advice) };
 }
 
-/// Anonymous pages of this process: resident less file-backed and shared ones.
-fn anonymous_pages() -> Result<u64, MemoryError> {
-    let read = || -> io::Result<u64> {
-        let statm = fs::read_to_string("/proc/self/statm")?;
-        let mut fields = statm
-            .split_ascii_whitespace()
-            .map(|field| field.parse::<u64>().unwrap_or(0));
-        let (resident, shared) = (fields.nth(1).unwrap_or(0), fields.next().unwrap_or(0));
-        Ok(resident.saturating_sub(shared))
-    };
-    read().map_err(|source| MemoryError::Host {
+fn count(lent: &Lent) -> Result<u64, MemoryError> {
+    lent.anonymous_pages().map_err(|source| MemoryError::Host {
         what: "Counting the pages",
         source,
     })
@@ -300,8 +297,8 @@ mod tests {
     fn frozen_base_keeps_its_bytes_and_later_writes_stay_private() {
         let mut ram = GuestRam::new(MIN_MEMORY_MIB).unwrap();
         ram.memory().write_obj(1u32, GuestAddress(0x1000)).unwrap();
-        ram.freeze_base().unwrap();
-        ram.freeze_base().unwrap();
+        ram.freeze_base(&Lent::own()).unwrap();
+        ram.freeze_base(&Lent::own()).unwrap();
         assert_eq!(ram.memory().read_obj::<u32>(GuestAddress(0x1000)).unwrap(), 1);
 
         ram.memory().write_obj(2u32, GuestAddress(0x1000)).unwrap();
@@ -317,13 +314,13 @@ mod tests {
     #[test]
     fn private_pages_count_what_was_written_since_the_base() {
         let mut ram = GuestRam::new(MIN_MEMORY_MIB).unwrap();
-        assert_eq!(ram.private_pages().unwrap(), 0);
-        ram.freeze_base().unwrap();
+        assert_eq!(ram.private_pages(&Lent::own()).unwrap(), 0);
+        ram.freeze_base(&Lent::own()).unwrap();
         for page in 0..1000 {
             ram.memory().write_obj(7u8, GuestAddress(page * PAGE_BYTES)).unwrap();
         }
         // Tests that run beside this one add theirs.
-        assert!(ram.private_pages().unwrap() >= 900);
+        assert!(ram.private_pages(&Lent::own()).unwrap() >= 900);
     }
 
     #[test]

@@ -58,18 +58,40 @@ pub enum Command {
     /// Only when running: copy the machine as it is in this moment into a frozen process of its own, and go on. The copy's
     /// control socket comes with this message; the copy says `Parked` on it, this process answers `Checkpointed` here.
     Checkpoint { tag: u64 },
+    /// Lends the VMM, which can't open anything, a file of its own in `/proc`: the descriptor comes with this message.
+    /// `Park` and `Checkpoint` need `Statm`; `Pagemap` is for the next `Pause`, `Park` or `Close` of a child that learns. No
+    /// answer.
+    Lend { file: OwnFile },
     /// Exit with status 0. No answer.
     Close,
+}
+
+/// `/proc/PID/…` of the VMM that it is lent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum OwnFile {
+    Statm,
+    Pagemap,
+}
+
+/// A barrier around a VMM that its host does not allow, see `docs/security.md`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingBarrier {
+    pub barrier: String,
+    pub reason: String,
 }
 
 /// VMM → daemon.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Event {
-    /// The vCPUs run. `pid` as the VMM sees itself.
+    /// The vCPUs run. `pid` as the VMM sees itself. `learns`: its page map is of use to its template when it is stopped
+    /// or ends. `missing`: barriers that a booted VMM, and so everything forked from it, does without.
     Started {
         pid: u32,
         stages: Stages,
+        learns: bool,
+        missing: Vec<MissingBarrier>,
     },
     /// One agent payload (no length prefix) from the guest.
     Agent {

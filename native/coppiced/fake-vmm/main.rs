@@ -9,10 +9,11 @@ mod clock;
 mod faults;
 mod socket;
 
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::fs;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::exit;
 
-use coppice_wire::vmm::{BootConfig, Command, Event, Stages};
+use coppice_wire::vmm::{BootConfig, Command, Event, MissingBarrier, OwnFile, Stages};
 
 use crate::agent::Agent;
 use crate::faults::Faults;
@@ -36,6 +37,8 @@ fn main() {
         faults: Faults::default(),
         forks: 0,
         frozen: false,
+        learns: false,
+        lent: Vec::new(),
     }
     .run();
 }
@@ -46,6 +49,8 @@ struct Machine {
     faults: Faults,
     forks: u64,
     frozen: bool,
+    learns: bool,
+    lent: Vec<OwnFile>,
 }
 
 impl Machine {
@@ -56,6 +61,7 @@ impl Machine {
                 Command::Boot { config } => self.boot(&config),
                 Command::Agent { data } if !self.frozen => self.agent.take(&data, &mut self.socket, &self.faults),
                 Command::Agent { .. } => self.fail("VMM_WRONG_STATE", "Agent needs a machine that runs", false),
+                Command::Pause if !self.was_lent(&[]) => self.fail("VMM_PROTOCOL", "Pause came alone", false),
                 Command::Pause => self.socket.send(&Event::Paused {
                     at_ns: self.agent.clock.stop(),
                     stages: stages("pause"),
@@ -68,10 +74,20 @@ impl Machine {
                         stages: stages("clock"),
                     });
                 }
+                Command::Lend { file } => self.lent(file, descriptor),
+                Command::Park if !self.was_lent(&[OwnFile::Statm]) => {
+                    self.fail("VMM_PROTOCOL", "Park came alone", false);
+                }
                 Command::Park => self.park(),
                 Command::Fork { tag, at_ns } => self.fork(tag, at_ns, descriptor),
+                Command::Checkpoint { .. } if std::mem::take(&mut self.lent) != [OwnFile::Statm] => {
+                    self.fail("VMM_PROTOCOL", "Checkpoint came alone", false);
+                }
                 Command::Checkpoint { tag } => self.checkpoint(tag, descriptor),
                 Command::Close if self.faults.has("ignore-close") => {}
+                Command::Close if !self.frozen && !self.was_lent(&[]) => {
+                    self.fail("VMM_PROTOCOL", "Close came alone", true)
+                }
                 Command::Close => exit(0),
             }
         }
@@ -93,6 +109,13 @@ impl Machine {
         self.socket.send(&Event::Started {
             pid: std::process::id(),
             stages: stages("load"),
+            learns: false,
+            missing: self.faults.value("missing").map_or_else(Vec::new, |barrier| {
+                vec![MissingBarrier {
+                    barrier: barrier.to_owned(),
+                    reason: "on purpose".to_owned(),
+                }]
+            }),
         });
         if self.faults.value("boot") == Some("never-ready") {
             return;
@@ -163,6 +186,7 @@ impl Machine {
         let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
         self.socket = Socket::new(descriptor);
         self.frozen = false;
+        self.learns = self.faults.has("learns");
         if self
             .faults
             .number("child-dies-every")
@@ -173,6 +197,8 @@ impl Machine {
         self.socket.send(&Event::Started {
             pid: std::process::id(),
             stages: stages("restore"),
+            learns: self.learns,
+            missing: Vec::new(),
         });
     }
 
@@ -216,6 +242,26 @@ impl Machine {
     fn clone_process(&self) -> i64 {
         // SAFETY: as fork(): without CLONE_VM the child has a copy of everything, and this process has one thread.
         unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_PARENT | libc::SIGCHLD, 0, 0, 0, 0) }
+    }
+
+    /// The daemon must lend what is this process's own.
+    fn lent(&mut self, file: OwnFile, descriptor: Option<OwnedFd>) {
+        let name = match file {
+            OwnFile::Statm => "statm",
+            OwnFile::Pagemap => "pagemap",
+        };
+        let own = format!("/proc/{}/{name}", std::process::id());
+        let path = |descriptor: &OwnedFd| fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd())).ok();
+        if descriptor.as_ref().and_then(path) == Some(own.into()) {
+            self.lent.push(file);
+        }
+    }
+
+    /// Whether just these files were lent since this was last asked, and the page map where it is wanted.
+    fn was_lent(&mut self, files: &[OwnFile]) -> bool {
+        let pagemap = self.learns.then_some(OwnFile::Pagemap);
+        let wanted: Vec<_> = pagemap.iter().chain(files).copied().collect();
+        std::mem::take(&mut self.lent) == wanted
     }
 
     fn fail(&mut self, code: &str, message: &str, poisons: bool) {

@@ -32,7 +32,9 @@ impl Socket {
                 Ok(Some(payload)) => {
                     let Ok(command) = decode(&payload) else { exit(4) };
                     let descriptor = match command {
-                        Command::Fork { .. } | Command::Checkpoint { .. } => self.descriptors.pop_front(),
+                        Command::Fork { .. } | Command::Checkpoint { .. } | Command::Lend { .. } => {
+                            self.descriptors.pop_front()
+                        }
                         _ => None,
                     };
                     return (command, descriptor);

@@ -14,6 +14,7 @@ use crate::defaults::MAX_CHECKPOINTS;
 use crate::graveyard::Graveyard;
 use crate::ids::{Ids, RandomError};
 use crate::images::Images;
+use crate::machine::barriers::Warned;
 use crate::machine::process::Ending;
 use crate::machine::sandbox::{Sandbox, SandboxError};
 use crate::memory::{Admission, MemoryError};
@@ -66,6 +67,7 @@ pub struct Host {
     pub hand_outs: Semaphore,
     /// Connections that have said hello.
     pub connections: watch::Sender<usize>,
+    pub missing_barriers: Warned,
     pub started_at: Instant,
     clock_was_set: Cell<bool>,
     shutdown: watch::Sender<Option<String>>,
@@ -88,6 +90,7 @@ impl Host {
             admission,
             hand_outs: Semaphore::new(cpus() + 1),
             connections: watch::Sender::new(0),
+            missing_barriers: Warned::default(),
             started_at: Instant::now(),
             clock_was_set: Cell::new(false),
             shutdown: watch::Sender::new(None),

@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
+use crate::machine::barriers::killed_by;
 use crate::machine::process::VmmProcess;
 
 /// Children that ended before anybody had said whose they are.
@@ -84,7 +85,7 @@ impl Reaper {
     fn collected(&self, status: WaitStatus) {
         let (pid, how) = match status {
             WaitStatus::Exited(pid, code) => (pid, format!("exited with status {code}")),
-            WaitStatus::Signaled(pid, signal, _) => (pid, format!("killed by {signal}")),
+            WaitStatus::Signaled(pid, signal, _) => (pid, killed_by(signal)),
             _ => return,
         };
         let owner = self.processes.borrow_mut().remove(&pid.as_raw());

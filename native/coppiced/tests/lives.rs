@@ -143,6 +143,58 @@ fn sandbox_whose_vmm_was_killed_fails_its_calls_and_says_so() {
 }
 
 #[test]
+fn vmm_that_ran_into_its_filter_is_lost_with_a_bad_system_call() {
+    let daemon = Daemon::start();
+    let mut client = daemon.client();
+    let sandbox = client.boot(&daemon, "");
+    let hanging = client.send("sandbox.call", call(&sandbox, "hang", map([])));
+    // What the kernel does to a process whose filter does not know a call.
+    kill(pid_of(&mut client, &sandbox), Signal::SIGSYS).unwrap();
+    let error = client.answer(hanging).0.unwrap_err();
+    assert_eq!(
+        (error.code.as_str(), error.fault_domain.as_str()),
+        ("SANDBOX_LOST", "host")
+    );
+    assert!(error.message.contains("bad system call"), "{}", error.message);
+    let event = client.event("sandbox.ended");
+    assert!(text(&event, "detail").contains("bad system call"), "{event}");
+}
+
+#[test]
+fn missing_barrier_is_in_the_log_once_for_all_vmms() {
+    let daemon = Daemon::start();
+    let mut client = daemon.client();
+    for _ in 0..3 {
+        client.boot(&daemon, "missing=Landlock");
+    }
+    let log = daemon.log();
+    let warnings = log.lines().filter(|line| line.contains("do without a barrier"));
+    assert_eq!(warnings.filter(|line| line.contains("Landlock")).count(), 1, "{log}");
+}
+
+#[test]
+fn vmm_is_lent_its_own_files_with_each_command_that_needs_them() {
+    let daemon = Daemon::start();
+    let mut client = daemon.client();
+    let checkpoint = client.checkpoint(&daemon, "learns");
+    let run_ahead = map([
+        ("checkpoint", checkpoint.as_str().into()),
+        ("n", 1.into()),
+        ("runAhead", true.into()),
+    ]);
+    let paused = common::children(&client.call("sandbox.fork", run_ahead))
+        .remove(0)
+        .unwrap();
+    client.call("sandbox.close", one("sandbox", &paused));
+    let parked = client.fork_one(&checkpoint);
+    client.park(&parked);
+    let begin = Instant::now();
+    let closed = client.fork_one(&checkpoint);
+    client.call("sandbox.close", one("sandbox", &closed));
+    assert!(begin.elapsed() < Duration::from_millis(900), "it had to be killed");
+}
+
+#[test]
 fn guest_that_powers_off_ends_its_sandbox_by_its_own_fault() {
     let daemon = Daemon::start();
     let mut client = daemon.client();

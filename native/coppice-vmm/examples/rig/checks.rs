@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,7 @@ pub const ALL: &[(&str, Check)] = &[
     ("guest that outruns its daemon loses nothing", backpressure),
     ("child of a dead template lives on", orphan_lives),
     ("frozen process has one thread and no VM", frozen_process_is_bare),
+    ("every process is confined, with nothing missing", all_are_confined),
     ("control socket's end ends the process", socket_end_ends),
     (
         "commands in the wrong state are refused and do no harm",
@@ -356,6 +358,45 @@ fn frozen_process_is_bare(rig: &mut Rig) -> Outcome<()> {
     let before = processor_ticks(pid)?;
     sleep(Duration::from_millis(300));
     equal("ticks while frozen", processor_ticks(pid)? - before, 0)
+}
+
+fn confined(pid: u32) -> Outcome<()> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    for line in [
+        "Seccomp:\t2",
+        "NoNewPrivs:\t1",
+        "CapEff:\t0000000000000000",
+        "CapBnd:\t0000000000000000",
+    ] {
+        ensure(line, status.contains(line))?;
+    }
+    let root = fs::metadata(format!("/proc/{pid}/root/"))?;
+    equal("links to an empty root", root.nlink(), 2)?;
+    equal(
+        "entries of the root",
+        fs::read_dir(format!("/proc/{pid}/root/"))?.count(),
+        0,
+    )?;
+    for namespace in ["mnt", "net", "ipc", "uts"] {
+        let of = |who: &str| fs::read_link(format!("/proc/{who}/ns/{namespace}"));
+        ensure(namespace, of(&pid.to_string())? != of("self")?)?;
+    }
+    Ok(())
+}
+
+fn all_are_confined(rig: &mut Rig) -> Outcome<()> {
+    confined(rig.template()?.pid)?;
+    let (mut vmm, child) = (Vmm::spawn(&rig.vmm)?, rig.child()?);
+    confined(child.pid)?;
+    child.close()?;
+    let config = rig.config.clone();
+    vmm.send(&Command::Boot { config })?;
+    match vmm.answer()? {
+        Event::Started { missing, .. } => equal("missing barriers", missing, vec![])?,
+        other => return Err(format!("expected Started, got {other:?}").into()),
+    }
+    confined(vmm.pid)?;
+    vmm.close()
 }
 
 fn socket_end_ends(rig: &mut Rig) -> Outcome<()> {

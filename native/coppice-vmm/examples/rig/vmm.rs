@@ -1,7 +1,8 @@
 //! A handle on one VMM process, as the daemon has it.
 
+use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command as Process;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use coppice_wire::encode_frame;
 use coppice_wire::frame::read_message;
-use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd, Stages, host_time_ns};
+use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd, OwnFile, Stages, host_time_ns};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
@@ -76,6 +77,28 @@ impl Vmm {
         Ok(io::Write::write_all(&mut self.socket, &encode_frame(command)?)?)
     }
 
+    fn send_with(&self, command: &Command, descriptor: BorrowedFd<'_>) -> Outcome<()> {
+        let descriptors = [descriptor.as_raw_fd()];
+        sendmsg::<()>(
+            self.socket.as_raw_fd(),
+            &[IoSlice::new(&encode_frame(command)?)],
+            &[ControlMessage::ScmRights(&descriptors)],
+            MsgFlags::empty(),
+            None,
+        )?;
+        Ok(())
+    }
+
+    /// Lends the VMM a file of its own, which it can't open.
+    fn lend(&self, file: OwnFile) -> Outcome<()> {
+        let name = match file {
+            OwnFile::Statm => "statm",
+            OwnFile::Pagemap => "pagemap",
+        };
+        let opened = File::open(format!("/proc/{}/{name}", self.pid))?;
+        self.send_with(&Command::Lend { file }, opened.as_fd())
+    }
+
     /// Next event that is not console output.
     pub fn event(&mut self) -> Outcome<Event> {
         loop {
@@ -125,6 +148,7 @@ impl Vmm {
 
     pub fn pause(&mut self) -> Outcome<Duration> {
         let start = Instant::now();
+        self.lend(OwnFile::Pagemap)?;
         self.send(&Command::Pause)?;
         match self.answer()? {
             Event::Paused { .. } => Ok(start.elapsed()),
@@ -143,6 +167,8 @@ impl Vmm {
 
     pub fn park(&mut self) -> Outcome<(u64, Stages, Duration)> {
         let start = Instant::now();
+        self.lend(OwnFile::Pagemap)?;
+        self.lend(OwnFile::Statm)?;
         self.send(&Command::Park)?;
         match self.answer()? {
             Event::Parked {
@@ -175,19 +201,8 @@ impl Vmm {
     pub fn request_fork(&mut self, tag: u64) -> Outcome<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(PATIENCE))?;
-        let frame = encode_frame(&Command::Fork {
-            tag,
-            at_ns: host_time_ns(),
-        })?;
-        let descriptors = [theirs.as_raw_fd()];
-        let rights = [ControlMessage::ScmRights(&descriptors)];
-        sendmsg::<()>(
-            self.socket.as_raw_fd(),
-            &[IoSlice::new(&frame)],
-            &rights,
-            MsgFlags::empty(),
-            None,
-        )?;
+        let at_ns = host_time_ns();
+        self.send_with(&Command::Fork { tag, at_ns }, theirs.as_fd())?;
         Ok(Self {
             socket: ours,
             pid: 0,

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use virtio_bindings::virtio_blk::*;
@@ -44,6 +44,10 @@ impl Block {
         config[..8].copy_from_slice(&sectors.to_le_bytes());
         config[12..16].copy_from_slice(&SEGMENTS_MAX.to_le_bytes());
         Ok(Self { file, sectors, config })
+    }
+
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     fn request(&self, chain: &Chain, memory: &Memory) -> Result<u32, Abuse> {

@@ -158,7 +158,9 @@ async fn boot_guest(host: &Host, sandbox: &Sandbox, spec: BootSpec) -> Result<St
     };
     let started = process.send(&Command::Boot { config }, None).map_err(failed)?;
     let started = started.answer().await.map_err(failed)?;
-    let started = expect_answer!(started, "boot", Event::Started { stages, .. } => stages).map_err(failed)?;
+    let started = expect_answer!(started, "boot", Event::Started { stages, missing, .. } => (stages, missing));
+    let (started, missing) = started.map_err(failed)?;
+    host.missing_barriers.of(missing);
     let mut stages = vmm_stages(started);
     tokio::select! {
         protocol = process.agent.ready() => {

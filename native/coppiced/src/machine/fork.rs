@@ -123,9 +123,10 @@ pub async fn fork_child(
     let mut stages = vmm_stages(forked);
 
     let started = started.within(CONTROL_DEADLINE).await?;
-    stages.extend(vmm_stages(
-        expect_answer!(started, "start", Event::Started { stages, .. } => stages)?,
-    ));
+    let started = expect_answer!(started, "start", Event::Started { stages, learns, .. } => (stages, learns));
+    let (started, learns) = started?;
+    process.set_learns(learns);
+    stages.extend(vmm_stages(started));
     stages.push(("fork".to_owned(), micros_since(begin)));
     let hand_over = HandOut {
         keep_randomness: spec.keep_randomness,

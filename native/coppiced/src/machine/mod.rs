@@ -1,12 +1,14 @@
 //! One VMM process, the sandbox that it is, and the agent inside.
 
 pub mod agent_link;
+pub mod barriers;
 pub mod boot;
 pub mod console;
 pub mod copy;
 pub mod custody;
 pub mod fork;
 pub mod handout;
+pub mod lend;
 pub mod process;
 pub mod sandbox;
 pub mod spawn;

@@ -18,6 +18,7 @@ use tokio::sync::{oneshot, watch};
 use crate::defaults::{BACKGROUND_NICE, CHECKPOINT_OOM_SCORE, CONTROL_DEADLINE, MAX_CLOCK_ERROR, SANDBOX_OOM_SCORE};
 use crate::machine::agent_link::{AgentLink, Cut};
 use crate::machine::console::Console;
+use crate::machine::lend;
 use crate::outbox::Outbox;
 
 /// Why a VMM process is no more.
@@ -102,6 +103,9 @@ impl VmmError {
     }
 }
 
+/// What is written at once, and the descriptor that goes with it.
+type Packets = Vec<(Vec<u8>, Option<OwnedFd>)>;
+
 type Answer = Result<Event, VmmError>;
 
 /// What a process is for, so that its end is told to the right one.
@@ -180,6 +184,8 @@ pub struct VmmProcess {
     pub console: RefCell<Console>,
     pub role: RefCell<Role>,
     pid: Cell<Option<Pid>>,
+    /// Its template has use for its page map.
+    learns: Cell<bool>,
     /// When the guest stopped last, by the host's two clocks.
     stop: Cell<Option<Stop>>,
     /// Answers that are due, in the order of their commands.
@@ -222,6 +228,7 @@ impl VmmProcess {
             console: RefCell::default(),
             role: RefCell::new(role),
             pid: Cell::new(None),
+            learns: Cell::new(false),
             stop: Cell::new(None),
             due: RefCell::default(),
             ending: RefCell::default(),
@@ -236,6 +243,10 @@ impl VmmProcess {
 
     pub fn set_pid(&self, pid: Pid) {
         self.pid.set(Some(pid));
+    }
+
+    pub fn set_learns(&self, learns: bool) {
+        self.learns.set(learns);
     }
 
     pub fn set_stopped_at_ns(&self, at_ns: u64) {
@@ -296,11 +307,12 @@ impl VmmProcess {
 
     /// Sends a command and, in the same write, another frame.
     pub fn send_with(&self, command: &Command, descriptor: Option<OwnedFd>, next: Vec<u8>) -> Result<Due, VmmError> {
-        let mut bytes = encode_frame(command)?;
-        bytes.extend_from_slice(&next);
+        let packets = self.packets(command, descriptor, next)?;
         let due = self.expect(name(command));
         // Where the writer has ended the supervisor is about to answer what is due.
-        let _ = self.outbox.send_now(bytes, descriptor);
+        let _ = packets
+            .into_iter()
+            .try_for_each(|(bytes, descriptor)| self.outbox.send_now(bytes, descriptor));
         Ok(due)
     }
 
@@ -342,9 +354,34 @@ impl VmmProcess {
 
     /// Asks the VMM to exit; nothing is awaited.
     pub fn send_close(&self) {
-        if let Ok(frame) = encode_frame(&Command::Close) {
-            let _ = self.outbox.send_now(frame, None);
+        for (bytes, descriptor) in self.packets(&Command::Close, None, Vec::new()).unwrap_or_default() {
+            let _ = self.outbox.send_now(bytes, descriptor);
         }
+    }
+
+    /// A command behind the files that it needs, in writes of at most one descriptor each.
+    fn packets(&self, command: &Command, descriptor: Option<OwnedFd>, next: Vec<u8>) -> Result<Packets, FrameError> {
+        let (mut packets, mut bytes, mut lent) = (Vec::new(), Vec::new(), None);
+        for file in lend::files_for(command, self.learns.get()) {
+            let Some(opened) = self.pid.get().and_then(|pid| lend::open(pid, *file)) else {
+                continue;
+            };
+            if let Some(before) = lent.replace(opened) {
+                packets.push((std::mem::take(&mut bytes), Some(before)));
+            }
+            bytes.extend(encode_frame(&Command::Lend { file: *file })?);
+        }
+        if matches!(command, Command::Park) {
+            // Frozen, it has nothing more to tell.
+            self.learns.set(false);
+        }
+        if descriptor.is_some() && lent.is_some() {
+            packets.push((std::mem::take(&mut bytes), lent.take()));
+        }
+        bytes.extend(encode_frame(command)?);
+        bytes.extend(next);
+        packets.push((bytes, descriptor.or(lent)));
+        Ok(packets)
     }
 
     /// Kills the process. Safe at any time: the pid is a child that only the reaper collects, and `exit` is set then.
@@ -388,6 +425,7 @@ fn name(command: &Command) -> &'static str {
         Command::Park => "park",
         Command::Fork { .. } => "fork",
         Command::Checkpoint { .. } => "checkpoint",
+        Command::Lend { .. } => "lend",
         Command::Close => "close",
     }
 }
