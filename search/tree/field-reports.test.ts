@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import {
+  abMcts,
   exportNodes,
   gumbelMuZero,
   puct,
@@ -226,5 +227,20 @@ describe("rewards far from 1", () => {
     });
     expect(asked[0]).toEqual(asked[1]);
     expect(asked[2]).toEqual(asked[1]);
+  });
+});
+
+describe("proposals that repeat each other", () => {
+  test("seven of eight at once are the same, the one behind them can be chosen and is an answer", () => {
+    const state = abMcts.init({ root: {}, window: 8 }, 1);
+    for (const { id } of abMcts.ask(state, 8).trials) {
+      const action = id < 7 ? "seven times" : "once";
+      abMcts.tell(state, id, 0, { kind: "value", action, reward: 0, value: 0.5, terminated: false });
+    }
+    abMcts.finish(state);
+    expect(abMcts.actions(state).map(({ action, visits }) => [action, visits])).toEqual([
+      ["seven times", 7],
+      ["once", 1],
+    ]);
   });
 });

@@ -1,5 +1,6 @@
 import type { NodeView, PathStep } from "../algorithm.js";
-import { Choices, fillChoices } from "./choices.js";
+import { Choices } from "./choices.js";
+import { fillChoices } from "./fill-choices.js";
 import type { TreePolicy } from "./policy.js";
 import type { TreeState } from "./state.js";
 import { Flag, Kind, NONE } from "./tree.js";
