@@ -28,7 +28,7 @@ function searched(own: object): TreeTrial[] {
   );
 }
 
-test("a state has all its proposals before one of them is gone on with, and never more", () => {
+test("trap, three rules for unvisited children: the one here is that a state has all its proposals before one is gone on with, and never more", () => {
   const asked = searched({});
   const counts = new Map<number, number>();
   for (const { from } of asked) {
