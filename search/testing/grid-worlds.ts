@@ -80,7 +80,7 @@ export const CLIFF: GridWorld = {
 };
 
 /** Return of each move from a cell, where the values of all cells are given. */
-export function moveReturns({ table }: GridWorld, cell: number, values: readonly number[], discount: number): number[] {
+function moveReturns({ table }: GridWorld, cell: number, values: readonly number[], discount: number): number[] {
   return (table[cell] ?? []).map((outcomes) => {
     const sum = outcomes.reduce(
       (total, to) => total + to.reward + (to.isEnd ? 0 : discount * (values[to.cell] as number)),
@@ -90,12 +90,21 @@ export function moveReturns({ table }: GridWorld, cell: number, values: readonly
   });
 }
 
-/** Values of all cells, by value iteration until nothing changes by 1e-14. */
+/** Values of all cells for the best policy, by value iteration until nothing changes by 1e-14. */
 export function cellValues(world: GridWorld, discount: number): number[] {
+  return iterate(world, (returns) => Math.max(...returns), discount);
+}
+
+/** The same for the policy that takes every move with equal probability. */
+export function randomValues(world: GridWorld, discount: number): number[] {
+  return iterate(world, (returns) => returns.reduce((sum, value) => sum + value / returns.length, 0), discount);
+}
+
+function iterate(world: GridWorld, pick: (returns: readonly number[]) => number, discount: number): number[] {
   let values = world.table.map(() => 0);
   for (;;) {
     const next = world.table.map((moves, cell) =>
-      moves.length === 0 ? 0 : Math.max(...moveReturns(world, cell, values, discount)),
+      moves.length === 0 ? 0 : pick(moveReturns(world, cell, values, discount)),
     );
     const change = Math.max(...next.map((value, cell) => Math.abs(value - (values[cell] as number))));
     values = next;

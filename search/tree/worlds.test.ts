@@ -1,7 +1,17 @@
 import { describe, expect, test } from "vitest";
 import { aStar, exportNodes, type TreeSearch, type UctOptions, uct, uniformCost } from "../index.js";
 import { minimax, mover, pGame, pGameActions, pGameValue, squares, ticTacToe } from "../testing/games.js";
-import { CLIFF, cellValues, type GridWorld, gridRoot, gridSteps, LAKE_4, LAKE_8 } from "../testing/grid-worlds.js";
+import {
+  CLIFF,
+  cellValues,
+  type GridWorld,
+  gridRoot,
+  gridSteps,
+  LAKE_4,
+  LAKE_8,
+  randomPlayout,
+  randomValues,
+} from "../testing/grid-worlds.js";
 import { IN_ORDER } from "../testing/schedule.js";
 import { runTree, runTreeSchedule } from "../testing/tree-run.js";
 
@@ -77,6 +87,22 @@ describe("frozen lake, 4x4, exact transition table, value of the start .1805", (
   ])("%s, %j, within %d of value iteration", (_name, options, bound) => {
     expect(lakeError(LAKE_4, options)).toBeLessThan(bound);
   });
+});
+
+test("frozen lake, random playouts, and moves all alike: the mean return is the value of the random policy", () => {
+  const discount = 0.95;
+  const values = randomValues(LAKE_4, discount);
+  const world = gridSteps(LAKE_4, (cell, { seed }) => randomPlayout(LAKE_4, cell, { seed, discount, limit: 100 }));
+  for (const cell of [10, 14]) {
+    const root = gridRoot(cell);
+    const shared = { root, stochastic: true, discount, range: [0, 1], window: 1, maxSimulations: 600 } as const;
+    // So much exploration that every move is taken as often as the others.
+    const state = uct.init({ ...shared, exploration: 1_000 }, 5);
+    runTree(uct, state, world);
+    // Returns are between 0 and 1 and deviate by less than .5: four standard errors of their mean are .082.
+    expect([cell, Math.abs(uct.node(state, 0).score - (values[cell] as number)) < 0.082]).toEqual([cell, true]);
+  }
+  expect(values[14]).toBeGreaterThan(0.3);
 });
 
 describe("frozen lake, 8x8, exact transition table, value of the start .0483", () => {
