@@ -77,7 +77,7 @@ export interface NodeView {
   readonly node: number;
   /** null for the root. */
   readonly parent: number | null;
-  /** null where the environment had ended. */
+  /** null where the environment had ended, and where it represents no cell any more since the archive was divided anew. */
   readonly cell: string | null;
   readonly score: number;
   /** Sum of rewards from the root. */

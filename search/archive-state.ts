@@ -69,6 +69,14 @@ export function neededCheckpoints(archive: Archive, book: ArchiveBook): string[]
   return needed;
 }
 
+/**
+ * The command that showed the score of a node to be true, as the trial that found it told (`Visit.verified`); null if it told none.
+ * `verifiedBy(state, search.best(state).node)` is how to check a solution again.
+ */
+export function verifiedBy({ archive }: ArchiveState, node: number): string | null {
+  return archive.verified.get(node) ?? null;
+}
+
 /** Whether somebody needs a checkpoint of this name. */
 export function isHeld({ config, held }: ArchiveState, checkpoint: string): boolean {
   return checkpoint === config.root.checkpoint || held.has(checkpoint);

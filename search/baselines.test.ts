@@ -13,6 +13,7 @@ import {
   type RolloutTrial,
   randomBranch,
   SearchError,
+  verifiedBy,
 } from "./index.js";
 import { corridor } from "./testing/maze.js";
 import { runSearch } from "./testing/run.js";
@@ -97,6 +98,17 @@ describe("adaptive budget", () => {
     const control = independentRetry.init(options, 3);
     runSearch(independentRetry, control, { world, workers: 2 });
     expect(independentRetry.best(control).score).toBeLessThan(100);
+  });
+
+  test("solution that a command has verified, the command is kept with its node, and survives saving", () => {
+    const state = adaptiveBudget.init({ root, target: 1, window: 1 }, 1);
+    const { id } = adaptiveBudget.ask(state, 1).trials[0] as RolloutTrial;
+    const visit = { action: "fix", cell: "fixed", reward: 1, terminated: true, verified: "npm test" };
+    adaptiveBudget.tell(state, id, 0, { kind: "value", visits: [visit] });
+    expect(adaptiveBudget.ask(state, 1).trials).toEqual([]);
+    const copy = adaptiveBudget.restore(JSON.parse(JSON.stringify(adaptiveBudget.serialise(state))));
+    for (const one of [state, copy]) expect(verifiedBy(one, adaptiveBudget.best(one).node)).toBe("npm test");
+    expect(verifiedBy(state, 0)).toBeNull();
   });
 
   test("beta variates, mean and variance of Beta(2, 6)", () => {

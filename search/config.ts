@@ -10,6 +10,8 @@ export interface RootState {
   /** Default 0. */
   readonly score?: number;
   readonly landmarks?: Readonly<Record<string, string>>;
+  /** As `Visit.sample`. Default: the cell. */
+  readonly sample?: string;
 }
 
 export interface ArchiveOptions {
@@ -68,6 +70,8 @@ export interface ArchiveConfig {
     readonly checkpoint: string | null;
     readonly score: number;
     readonly landmarks: readonly (readonly [kind: string, key: string])[];
+    /** Only where it was given. */
+    readonly sample?: string;
   };
   readonly stepsPerTrial: number;
   readonly window: number;
@@ -102,7 +106,7 @@ const KNOWN_OPTIONS = new Set([
 ]);
 const KNOWN_GO_EXPLORE_OPTIONS = new Set([...KNOWN_OPTIONS, "weights", "resetCellOnUpdate", "countInFlight"]);
 const KNOWN_WEIGHTS = new Set(["seen", "chosen", "actions", "chosenSinceNew", "scoreHigh"]);
-const KNOWN_ROOT = new Set(["cell", "checkpoint", "score", "landmarks"]);
+const KNOWN_ROOT = new Set(["cell", "checkpoint", "score", "landmarks", "sample"]);
 
 /** @throws SearchError `INVALID_ARGUMENT` naming the field. */
 export function resolveGoExplore(options: GoExploreOptions): ArchiveConfig {
@@ -198,7 +202,9 @@ function resolveRoot(root: RootState): ArchiveConfig["root"] {
   for (const [kind, key] of landmarks) {
     if (!isKey(kind) || !isKey(key)) throw invalidArgument(`root.landmarks.${kind}`, key, "a string");
   }
-  return Object.freeze({ cell: root.cell, checkpoint, score, landmarks });
+  const { cell, sample } = root;
+  if (sample !== undefined && !isKey(sample)) throw invalidArgument("root.sample", sample, "a string");
+  return Object.freeze({ cell, checkpoint, score, landmarks, ...(sample === undefined ? {} : { sample }) });
 }
 
 function resolveWeights(weights: Partial<CellWeights> | undefined): CellWeights {

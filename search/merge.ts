@@ -109,6 +109,8 @@ function accept(walk: Walk, visit: RecordedVisit, cell: number): void {
     trial: walk.trial,
     checkpoint: hasEnded ? null : visit.checkpoint,
     actions: walk.actions,
+    sample: hasEnded ? null : (visit.sample ?? null),
+    verified: visit.verified ?? null,
   });
   if (replaced !== NO_NODE) release(walk.merged, archive.dropHold(replaced));
   archive.cells.chosenSinceNew.set(walk.startCell, 0);

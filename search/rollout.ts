@@ -44,6 +44,10 @@ export interface Visit {
   readonly score?: number;
   /** Where the state after the step was kept. */
   readonly candidate?: Candidate;
+  /** What the cell was computed from, where the archive may be divided anew (`redivide`). Default: the cell. */
+  readonly sample?: string;
+  /** The command that showed the score to be true, `npm test` for instance. Kept with the node: `verifiedBy`. */
+  readonly verified?: string;
   /** Things seen that are counted apart from cells: kind to key. */
   readonly landmarks?: Readonly<Record<string, string>>;
 }

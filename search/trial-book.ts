@@ -9,6 +9,9 @@ export interface RecordedVisit {
   readonly score: number;
   readonly checkpoint: string | null;
   readonly landmarks: readonly (readonly [kind: string, key: string])[];
+  /** Only where they were told. */
+  readonly sample?: string;
+  readonly verified?: string;
 }
 
 /** `lost`: nothing is known and the trial is not tried again. */
