@@ -13,7 +13,10 @@ export interface ArchiveStrategy {
 
 export interface Start {
   readonly cell: number;
+  /** Where the trial begins. */
   readonly node: number;
+  /** The node of the cell, where the trial goes there from the root by a policy. */
+  readonly goal?: number;
 }
 
 /** What is decided when a trial is asked. */

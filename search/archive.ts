@@ -283,7 +283,8 @@ export class Archive {
   #weigh(cell: number): number {
     const node = this.cells.node.get(cell);
     if (cell === DONE_CELL || node === NO_NODE) return 0;
-    if (node !== ROOT_NODE && this.checkpoint(node) === null) return 0;
+    const needsCheckpoint = node !== ROOT_NODE && this.#config.policyReturn === undefined;
+    if (needsCheckpoint && this.checkpoint(node) === null) return 0;
     if (this.nodes.length.get(node) >= this.#config.maxLength) return 0;
     const { seen, chosen, actions, chosenSinceNew, scoreHigh } = this.#config.weights;
     const inFlight = this.#config.countInFlight ? this.cells.inFlight.get(cell) : 0;

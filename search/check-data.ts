@@ -72,7 +72,8 @@ class ArchiveCheck extends DataCheck {
 
   #trials(book: unknown, sizes: Sizes): void {
     for (const [record, field] of this.book(book)) {
-      const { node, cell, steps, version, outcome } = record as Fields<ArchiveBookData["open"][number]>;
+      const { node, cell, goal, steps, version, outcome } = record as Fields<ArchiveBookData["open"][number]>;
+      if (goal !== undefined) this.indexes([goal], { from: 0, to: sizes.nodes }, `${field}.goal`);
       this.indexes([node], { from: 0, to: sizes.nodes }, `${field}.node`);
       this.indexes([cell], { from: 1, to: sizes.cells }, `${field}.cell`);
       this.indexes([steps, version], COUNT, field);

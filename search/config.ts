@@ -1,4 +1,4 @@
-import { checkKeys, flag, integer } from "./check-options.js";
+import { checkKeys, flag, integer, real } from "./check-options.js";
 import { type CellWeights, type CountWeight, DEFAULTS } from "./defaults.js";
 import { invalidArgument } from "./errors.js";
 
@@ -44,6 +44,15 @@ export interface GoExploreOptions extends ArchiveOptions {
   readonly resetCellOnUpdate?: boolean;
   /** Trials under way count as if they had been chosen already. Default true. */
   readonly countInFlight?: boolean;
+  /**
+   * Go back to a cell by a policy instead of a checkpoint: every trial starts from the root, is led by the cells on the way
+   * (`RolloutTrial.returning`) and explores from where it comes to. For environments that are not deterministic, or keep no states.
+   * Absent: by checkpoints.
+   */
+  readonly policyReturn?: {
+    /** Steps that the way may take, as a multiple of its length: at least 1. Default 2. */
+    readonly patience?: number;
+  };
 }
 
 export type RandomRolloutsOptions = ArchiveOptions;
@@ -61,7 +70,7 @@ export interface TargetOptions {
 
 export type IndependentRetryOptions = ArchiveOptions & TargetOptions;
 export type RandomBranchOptions = ArchiveOptions & TargetOptions;
-export type AdaptiveBudgetOptions = GoExploreOptions & TargetOptions;
+export type AdaptiveBudgetOptions = Omit<GoExploreOptions, "policyReturn"> & TargetOptions;
 
 /** All options, checked and present. */
 export interface ArchiveConfig {
@@ -84,6 +93,8 @@ export interface ArchiveConfig {
   readonly weights: CellWeights;
   readonly resetCellOnUpdate: boolean;
   readonly countInFlight: boolean;
+  /** Only where returns are by a policy. */
+  readonly policyReturn?: { readonly patience: number };
   /** Only where there is one, so that states of searches without have not changed. */
   readonly target?: number;
 }
@@ -104,7 +115,10 @@ const KNOWN_OPTIONS = new Set([
   "maxSteps",
   "maxTrials",
 ]);
-const KNOWN_GO_EXPLORE_OPTIONS = new Set([...KNOWN_OPTIONS, "weights", "resetCellOnUpdate", "countInFlight"]);
+const KNOWN_ADAPTIVE_OPTIONS = new Set([...KNOWN_OPTIONS, "weights", "resetCellOnUpdate", "countInFlight"]);
+const KNOWN_GO_EXPLORE_OPTIONS = new Set([...KNOWN_ADAPTIVE_OPTIONS, "policyReturn"]);
+const KNOWN_POLICY_RETURN = new Set(["patience"]);
+const LARGEST_PATIENCE = 1_000;
 const KNOWN_WEIGHTS = new Set(["seen", "chosen", "actions", "chosenSinceNew", "scoreHigh"]);
 const KNOWN_ROOT = new Set(["cell", "checkpoint", "score", "landmarks", "sample"]);
 
@@ -116,7 +130,16 @@ export function resolveGoExplore(options: GoExploreOptions): ArchiveConfig {
     weights: resolveWeights(options.weights),
     resetCellOnUpdate: flag("resetCellOnUpdate", options.resetCellOnUpdate, DEFAULTS.resetCellOnUpdate),
     countInFlight: flag("countInFlight", options.countInFlight, DEFAULTS.countInFlight),
+    ...resolvePolicyReturn(options.policyReturn),
   });
+}
+
+function resolvePolicyReturn(given: GoExploreOptions["policyReturn"]): Pick<ArchiveConfig, "policyReturn"> {
+  if (given === undefined) return {};
+  checkKeys(given, KNOWN_POLICY_RETURN, "policyReturn.");
+  const limits = { from: 1, to: LARGEST_PATIENCE };
+  const patience = real("policyReturn.patience", given.patience, DEFAULTS.returnPatience, limits);
+  return { policyReturn: Object.freeze({ patience }) };
 }
 
 /** @throws SearchError `INVALID_ARGUMENT` naming the field. */
@@ -158,6 +181,7 @@ export function resolveRandomBranch({ target, ...options }: RandomBranchOptions)
 
 /** @throws SearchError `INVALID_ARGUMENT` naming the field. */
 export function resolveAdaptiveBudget({ target, ...options }: AdaptiveBudgetOptions): ArchiveConfig {
+  checkKeys(options, KNOWN_ADAPTIVE_OPTIONS, "");
   if (options.resetCellOnUpdate)
     throw invalidArgument(
       "resetCellOnUpdate",
@@ -173,7 +197,7 @@ function withTarget(config: ArchiveConfig, target: number | undefined): ArchiveC
   return Object.freeze({ ...config, target });
 }
 
-type SharedConfig = Omit<ArchiveConfig, "target" | "weights" | "resetCellOnUpdate" | "countInFlight">;
+type SharedConfig = Omit<ArchiveConfig, "target" | "policyReturn" | "weights" | "resetCellOnUpdate" | "countInFlight">;
 
 function resolveShared(options: ArchiveOptions): SharedConfig {
   return {

@@ -97,7 +97,7 @@ export {
   type Judgement,
   type Offer,
 } from "./replica.js";
-export type { Candidate, RolloutOutcome, RolloutTrial, StartPoint, Visit } from "./rollout.js";
+export type { Candidate, ReturnWay, RolloutOutcome, RolloutTrial, StartPoint, Visit } from "./rollout.js";
 export { type ArchiveSummary, summarise } from "./summary.js";
 export { type AbMctsOptions, abMcts, type BetaPrior, type GaussianPrior } from "./tree/ab-mcts.js";
 export {
