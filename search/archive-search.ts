@@ -30,10 +30,12 @@ import { checkpointsOf, recordVisits } from "./record-outcome.js";
 import type { ReturnWay, RolloutOutcome, RolloutTrial } from "./rollout.js";
 import { collect, TrialBook } from "./trial-book.js";
 
+/** A search over an archive of cells: Go-Explore and its kin. */
 export interface ArchiveSearch<Options> extends SearchAlgorithm<Options, ArchiveState, RolloutTrial, RolloutOutcome> {
   serialise(state: ArchiveState): SerialisedArchive;
 }
 
+/** A search by what tells it from the others, and by how its options are checked. */
 export function createArchiveSearch<Options>(
   strategy: ArchiveStrategy,
   resolve: (options: Options) => ArchiveConfig,

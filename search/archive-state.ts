@@ -11,6 +11,7 @@ export interface ArchiveStrategy {
   choose(state: ArchiveState, trial: number): Start | null;
 }
 
+/** What a strategy chose: a cell, and where its trial begins. */
 export interface Start {
   readonly cell: number;
   /** Where the trial begins. */
@@ -44,6 +45,7 @@ export interface ArchiveState {
   plannedSteps: number;
 }
 
+/** What `serialise` returns: plain data that JSON and MessagePack carry exactly. */
 export interface SerialisedArchive {
   readonly format: number;
   readonly algorithm: string;

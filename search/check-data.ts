@@ -3,6 +3,7 @@ import type { ArchiveBookData, SerialisedArchive } from "./archive-state.js";
 import { COUNT, DataCheck, type Fields } from "./data-check.js";
 import type { RecordedVisit } from "./trial-book.js";
 
+/** Of serialised archives; raised when an older reader would go wrong. */
 export const FORMAT = 1;
 
 /**

@@ -14,6 +14,7 @@ export interface RootState {
   readonly sample?: string;
 }
 
+/** Options of all searches over archives. Steps are those of the environment. */
 export interface ArchiveOptions {
   readonly root: RootState;
   /** Steps of a trial, at least 1. Default 100. */
@@ -37,6 +38,7 @@ export interface ArchiveOptions {
   readonly maxTrials?: number;
 }
 
+/** Options of `goExplore`. */
 export interface GoExploreOptions extends ArchiveOptions {
   /** Default: those of Go-Explore's code, see `DEFAULTS`. Terms that are left out have their default. */
   readonly weights?: Partial<CellWeights>;
@@ -57,6 +59,7 @@ export interface GoExploreOptions extends ArchiveOptions {
 
 export type RandomRolloutsOptions = ArchiveOptions;
 
+/** Options of `bestOfN`. */
 export interface BestOfNOptions extends Omit<ArchiveOptions, "maxTrials"> {
   /** Trials in all. */
   readonly n: number;
@@ -260,6 +263,7 @@ function checkNumber(field: string, value: unknown, largest: number): void {
   }
 }
 
+/** Whether a value is a string that is short enough to be kept: names of cells, actions and the like come from a guest. */
 export function isKey(value: unknown): value is string {
   return typeof value === "string" && value.length <= DEFAULTS.maxKeyLength;
 }

@@ -13,7 +13,7 @@ import type { ArchiveState } from "./archive-state.js";
 import { isKey } from "./config.js";
 import { invalidArgument } from "./errors.js";
 
-/** Go-Explore's code, `max_recent_frames`. */
+/** What Go-Explore's scripts for Atari pass as `max_recent_frames`. */
 const MOST_SAMPLES = 10_000;
 
 /**

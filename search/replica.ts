@@ -21,6 +21,7 @@ export interface ArchiveDelta {
  */
 export type Judgement = "keep" | "pass" | "need-score";
 
+/** A state that a worker has reached. */
 export interface Offer {
   readonly cell: string;
   /** Steps from the root. */

@@ -21,6 +21,7 @@ export interface ReturnWay {
   readonly maxSteps: number;
 }
 
+/** Start somewhere and walk on. */
 export interface RolloutTrial {
   /** 0, 1, 2, … in the order of asking. */
   readonly id: number;
@@ -37,6 +38,7 @@ export interface RolloutTrial {
   readonly version: number;
 }
 
+/** A state that may enter the archive, and where it was kept. */
 export interface Candidate {
   /** Opaque to the search. Every checkpoint has a name of its own. */
   readonly checkpoint: string;

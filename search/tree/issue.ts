@@ -80,6 +80,7 @@ export function capOf(state: TreeState): SearchBlock | null {
   return isSpent(state) && state.continuing.length === 0 ? "simulations" : null;
 }
 
+/** Why no new trial is given, the window included; null where one may be. What the algorithm has to say comes on top. */
 export function blockOf(state: TreeState): SearchBlock | null {
   return capOf(state) ?? (state.book.open.length >= state.config.window ? "window" : null);
 }

@@ -27,7 +27,9 @@ export const SLOTS = { start: 23, capacity: 24 } as const;
 export type IntegerField = keyof typeof INTEGER;
 export type RealField = keyof typeof REAL;
 
+/** In the order in which they are serialised. */
 export const INTEGER_FIELDS = Object.keys(INTEGER) as readonly IntegerField[];
+/** The same for doubles. */
 export const REAL_FIELDS = Object.keys(REAL) as readonly RealField[];
 
 /** A row has 128 bytes. */

@@ -27,6 +27,7 @@ export const Flag = {
   second: 8,
 } as const;
 
+/** A tree as plain data: one list a field, by row. */
 export interface TreeData {
   readonly root: number;
   readonly firstFree: number;
@@ -43,6 +44,7 @@ export interface TreeData {
   readonly priors: readonly (readonly [node: number, priors: readonly number[]])[];
 }
 
+/** What is known of a child before anything came of it. */
 export interface NewChild {
   readonly parent: number;
   readonly slot: number;

@@ -9,6 +9,7 @@ import type { TreeSearch } from "./tree-algorithm.js";
 import { createTreeSearch } from "./tree-search.js";
 import { normalise } from "./value.js";
 
+/** Options of `uct`. */
 export interface UctOptions extends TreeOptions {
   /** Weight of exploration, for returns in [0, 1]: 0 or more. Default √2. */
   readonly exploration?: number;
