@@ -53,6 +53,26 @@ interface SlotRange {
 }
 
 /**
+ * Adds up visits and simulations under way; rejected actions have none. A pass of its own, because it asks for the rows of all children one
+ * right after the other: the waits for memory then run side by side, and `addSlots` finds the rows in the cache.
+ */
+function addTotals(choices: Choices, { tree, config }: TreeState, { first, from, to }: SlotRange): void {
+  const { integers } = tree.rows;
+  const { ids } = tree.slots;
+  let visits = 0;
+  let inFlight = 0;
+  for (let at = first + from; at < first + to; at += 1) {
+    const child = ids[at] as number;
+    if (child === NONE) continue;
+    visits += integers[child * INTEGER_STRIDE + INTEGER.visits] as number;
+    inFlight += integers[child * INTEGER_STRIDE + INTEGER.inFlight] as number;
+  }
+  choices.totalVisits += visits;
+  if (inFlight > 0) choices.isWaiting = true;
+  if (config.inFlight !== "ignore") choices.totalInFlight += inFlight;
+}
+
+/**
  * Adds what can be chosen in a range of slots, and what is known of each. Everything that does not change is read once: this loop is
  * where a search of a large tree spends its time.
  */
@@ -62,7 +82,8 @@ function addSlots(choices: Choices, state: TreeState, range: SlotRange, { mayExp
   const { ids } = tree.slots;
   const { child: children, slot: slots, visits: visitsOf, inFlight: inFlightOf, q, blocked, sign } = choices;
   const ignores = config.inFlight === "ignore";
-  let { count, free, untried, totalVisits, totalInFlight, isWaiting } = choices;
+  addTotals(choices, state, range);
+  let { count, free, untried } = choices;
   for (let slot = range.from; slot < range.to; slot += 1) {
     const child = ids[range.first + slot] as number;
     const row = child * INTEGER_STRIDE;
@@ -73,11 +94,7 @@ function addSlots(choices: Choices, state: TreeState, range: SlotRange, { mayExp
       const kind = integers[row + INTEGER.kind] as number;
       if (kind === Kind.dead) continue;
       visits = integers[row + INTEGER.visits] as number;
-      counted = integers[row + INTEGER.inFlight] as number;
-      if (counted > 0) isWaiting = true;
-      if (ignores) counted = 0;
-      totalVisits += visits;
-      totalInFlight += counted;
+      counted = ignores ? 0 : (integers[row + INTEGER.inFlight] as number);
       isBlocked = kind === Kind.pending && !config.stochastic;
       if (config.solver && isClosed(state, child)) isBlocked = true;
       if (avoid.size > 0 && avoid.has(child)) isBlocked = true;
@@ -96,9 +113,6 @@ function addSlots(choices: Choices, state: TreeState, range: SlotRange, { mayExp
   choices.count = count;
   choices.free = free;
   choices.untried = untried;
-  choices.totalVisits = totalVisits;
-  choices.totalInFlight = totalInFlight;
-  choices.isWaiting = isWaiting;
 }
 
 /** `stepReturn`, with a shorter way for the plain case: a state that stands where it is and has no proven bound. */
