@@ -18,6 +18,7 @@ const HELP = `Usage: node scripts/bootstrap.mjs COMMAND [ARGUMENTS]
   demo [OPTIONS]      set up what is missing, then explore Colossal Cave (npm run demo -- --help)
   coppice WORDS       set up what is missing, then run the command line (npm run coppice -- doctor)
   bench [OPTIONS]     set up what is missing, then measure this machine's host (npm run bench -- --help)
+  bench:search        measure the search algorithms
   test                every test, with real virtual machines
   test:unit           the tests that need no virtual machine
   check               types, lint, format, dead code, dependency rules, documentation
@@ -28,6 +29,7 @@ const COMMANDS = {
   demo: { packages: "run", native: true, dist: true, run: (args) => runCli(["demo", ...args]) },
   coppice: { packages: "run", native: true, dist: true, run: (args) => runCli(args) },
   bench: { packages: "run", native: true, dist: true, run: (args) => runBenchmarks(args) },
+  "bench:search": { packages: "unit", native: false, dist: true, run: () => runSearchBenchmarks() },
   setup: { packages: "run", native: true, dist: true, run: async () => 0 },
   test: { packages: "test", native: true, dist: true, run: (args) => runTests(root, args) },
   "test:unit": { packages: "unit", native: false, dist: false, run: (args) => runUnitTests(root, args) },
@@ -40,6 +42,12 @@ function runCli(args) {
 
 function runBenchmarks(args) {
   return runForeground(process.execPath, ["--enable-source-maps", "dist/benchmarks/host/main.js", ...args], { root });
+}
+
+function runSearchBenchmarks() {
+  // What a node of a tree takes is counted after a collection; a million of them do not fit in the default heap.
+  const flags = ["--expose-gc", "--max-old-space-size=4096"];
+  return runForeground(process.execPath, [...flags, "dist/benchmarks/search/main.js"], { root });
 }
 
 /** Questions about usage need no set-up beyond what answers them. */

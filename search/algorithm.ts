@@ -39,15 +39,18 @@ export interface SearchAlgorithm<Config, State, Trial, Outcome> {
   restore(serialised: unknown): State;
 }
 
+/** A state, and what the call that returned it did to the tree. */
 export interface Changed<State> {
   readonly state: State;
   readonly changes: Changes;
 }
 
+/** What `ask` returns. */
 export interface Asked<State, Trial> extends Changed<State> {
   readonly trials: readonly Trial[];
 }
 
+/** What `tell` returns. */
 export interface Told<State> extends Changed<State> {
   /**
    * - `merged`: this outcome, perhaps with others that waited for it, is part of the tree now.
@@ -77,7 +80,7 @@ export interface NodeView {
   readonly node: number;
   /** null for the root. */
   readonly parent: number | null;
-  /** null where the environment had ended. */
+  /** null where the environment had ended, and where it represents no cell any more since the archive was divided anew. */
   readonly cell: string | null;
   readonly score: number;
   /** Sum of rewards from the root. */
@@ -90,12 +93,14 @@ export interface NodeView {
   readonly checkpoint: string | null;
 }
 
+/** One action on the way from the root to a node. */
 export interface PathStep {
   readonly action: string;
   /** The node that this step arrived at, where it is one. */
   readonly node: number | null;
 }
 
+/** A node that trials will start from. */
 export interface Forecast {
   readonly node: number;
   readonly checkpoint: string | null;
@@ -119,6 +124,7 @@ export type SearchBlock =
   | "exhausted"
   | "nothing-to-choose";
 
+/** Where a search stands. All counts are of trials unless said otherwise. */
 export interface SearchStatus {
   readonly asked: number;
   readonly merged: number;

@@ -10,7 +10,7 @@ import type {
   SearchStatus,
   Told,
 } from "./algorithm.js";
-import { Archive, createArchive } from "./archive.js";
+import { Archive, createArchive, ROOT_CELL, ROOT_NODE } from "./archive.js";
 import {
   type ArchiveBook,
   type ArchiveRecord,
@@ -27,13 +27,15 @@ import { invalidArgument, invalidOutcome } from "./errors.js";
 import { forecastStarts } from "./forecast.js";
 import { mergeOutcome } from "./merge.js";
 import { checkpointsOf, recordVisits } from "./record-outcome.js";
-import type { RolloutOutcome, RolloutTrial } from "./rollout.js";
+import type { ReturnWay, RolloutOutcome, RolloutTrial } from "./rollout.js";
 import { collect, TrialBook } from "./trial-book.js";
 
+/** A search over an archive of cells: Go-Explore and its kin. */
 export interface ArchiveSearch<Options> extends SearchAlgorithm<Options, ArchiveState, RolloutTrial, RolloutOutcome> {
   serialise(state: ArchiveState): SerialisedArchive;
 }
 
+/** A search by what tells it from the others, and by how its options are checked. */
 export function createArchiveSearch<Options>(
   strategy: ArchiveStrategy,
   resolve: (options: Options) => ArchiveConfig,
@@ -144,7 +146,8 @@ class ArchiveSearchImpl<Options> implements ArchiveSearch<Options> {
 
   #state(config: ArchiveConfig, seed: number, archive: Archive, book: ArchiveBook): ArchiveState {
     const plannedSteps = book.open.reduce((sum, { steps }) => sum + steps, 0);
-    const { name: algorithm, needsCheckpoint } = this.#strategy;
+    const { name: algorithm } = this.#strategy;
+    const needsCheckpoint = this.#strategy.needsCheckpoint && config.policyReturn === undefined;
     const held = new Set(neededCheckpoints(archive, book));
     return { algorithm, config, needsCheckpoint, seed, archive, book, held, plannedSteps };
   }
@@ -156,7 +159,7 @@ class ArchiveSearchImpl<Options> implements ArchiveSearch<Options> {
     const start = this.#strategy.choose(state, book.asked);
     if (start === null) return null;
     const steps = Math.min(
-      config.stepsPerTrial,
+      config.stepsPerTrial + (start.goal === undefined ? 0 : returnSteps(state, start.goal)),
       config.maxLength - archive.nodes.length.get(start.node),
       stepsLeft(state),
     );
@@ -232,11 +235,34 @@ function toTrial(state: ArchiveState, record: ArchiveRecord): RolloutTrial {
   return {
     id: record.id,
     attempt: record.attempt,
-    from: { node, cell: archive.key(record.cell) ?? "", checkpoint, length, score, reward },
+    from: {
+      node,
+      cell: archive.key(record.goal === undefined ? record.cell : ROOT_CELL) ?? "",
+      checkpoint,
+      length,
+      score,
+      reward,
+    },
     steps: record.steps,
+    ...(record.goal === undefined ? {} : { returning: wayTo(state, record.goal, record.steps) }),
     seed: drawSeed(seed, "trial", record.id),
     version: record.version,
   };
+}
+
+/** Steps that the way to a node may take. */
+function returnSteps({ archive, config }: ArchiveState, goal: number): number {
+  return Math.ceil((config.policyReturn?.patience ?? 1) * archive.nodes.length.get(goal));
+}
+
+function wayTo(state: ArchiveState, goal: number, steps: number): ReturnWay {
+  const { archive } = state;
+  const cells: string[] = [];
+  for (let at = goal; at !== ROOT_NODE; at = archive.nodes.parent.get(at)) {
+    const cell = archive.key(archive.nodes.cell.get(at));
+    if (cell !== null) cells.push(cell);
+  }
+  return { cells: cells.reverse(), maxSteps: Math.min(steps, returnSteps(state, goal)) };
 }
 
 function stepsLeft(state: ArchiveState): number {

@@ -11,9 +11,13 @@ export interface ArchiveStrategy {
   choose(state: ArchiveState, trial: number): Start | null;
 }
 
+/** What a strategy chose: a cell, and where its trial begins. */
 export interface Start {
   readonly cell: number;
+  /** Where the trial begins. */
   readonly node: number;
+  /** The node of the cell, where the trial goes there from the root by a policy. */
+  readonly goal?: number;
 }
 
 /** What is decided when a trial is asked. */
@@ -41,6 +45,7 @@ export interface ArchiveState {
   plannedSteps: number;
 }
 
+/** What `serialise` returns: plain data that JSON and MessagePack carry exactly. */
 export interface SerialisedArchive {
   readonly format: number;
   readonly algorithm: string;
@@ -67,6 +72,14 @@ export function neededCheckpoints(archive: Archive, book: ArchiveBook): string[]
     for (const { checkpoint } of outcome.visits) if (checkpoint !== null) needed.push(checkpoint);
   }
   return needed;
+}
+
+/**
+ * The command that showed the score of a node to be true, as the trial that found it told (`Visit.verified`); null if it told none.
+ * `verifiedBy(state, search.best(state).node)` is how to check a solution again.
+ */
+export function verifiedBy({ archive }: ArchiveState, node: number): string | null {
+  return archive.verified.get(node) ?? null;
 }
 
 /** Whether somebody needs a checkpoint of this name. */

@@ -57,6 +57,9 @@ export interface ArchiveData {
   readonly landmarks: readonly LandmarkData[];
   readonly steps: number;
   readonly best: number;
+  /** By node, in their order; only where there are any, so that states without have not changed. */
+  readonly samples?: readonly (readonly [node: number, sample: string])[];
+  readonly verified?: readonly (readonly [node: number, command: string])[];
 }
 
 export interface NewNode {
@@ -69,6 +72,8 @@ export interface NewNode {
   readonly checkpoint: string | null;
   /** From the parent to this node. */
   readonly actions: readonly string[];
+  readonly sample: string | null;
+  readonly verified: string | null;
 }
 
 /** The cells that were found, the tree of nodes that represent or once represented them, and how likely each is chosen. */
@@ -76,6 +81,10 @@ export class Archive {
   readonly cells: CellColumns;
   readonly nodes: NodeColumns;
   readonly landmarks: LandmarkTable;
+  /** What the cell of a node was computed from, where that is not its key. */
+  readonly samples: Map<number, string>;
+  /** The command that showed the score of a node to be true, where there was one. */
+  readonly verified: Map<number, string>;
   /** Environment steps merged so far. */
   steps: number;
   readonly #config: ArchiveConfig;
@@ -98,6 +107,8 @@ export class Archive {
     this.#actionNames = new NameTable(data.actionNames);
     this.#pathActions = new Column(data.pathActions);
     this.landmarks = new LandmarkTable(data.landmarks);
+    this.samples = new Map(data.samples);
+    this.verified = new Map(data.verified);
     this.steps = data.steps;
     this.#best = data.best;
     this.#ranks = config.weights.scoreHigh > 0 ? new ScoreRanks() : null;
@@ -178,6 +189,8 @@ export class Archive {
   addNode(node: NewNode): number {
     const index = this.nodeCount;
     const replaced = this.cells.node.get(node.cell);
+    if (node.sample !== null) this.samples.set(index, node.sample);
+    if (node.verified !== null) this.verified.set(index, node.verified);
     for (const action of node.actions) this.#pathActions.push(this.#actionNames.intern(action));
     const record = { ...node, replaced, holds: 1, pathEnd: this.#pathActions.length };
     for (const field of NODE_FIELDS) this.nodes[field].push(record[field]);
@@ -252,6 +265,8 @@ export class Archive {
       landmarks: this.landmarks.toData(),
       steps: this.steps,
       best: this.#best,
+      ...(this.samples.size === 0 ? {} : { samples: [...this.samples] }),
+      ...(this.verified.size === 0 ? {} : { verified: [...this.verified] }),
     };
   }
 
@@ -268,7 +283,8 @@ export class Archive {
   #weigh(cell: number): number {
     const node = this.cells.node.get(cell);
     if (cell === DONE_CELL || node === NO_NODE) return 0;
-    if (node !== ROOT_NODE && this.checkpoint(node) === null) return 0;
+    const needsCheckpoint = node !== ROOT_NODE && this.#config.policyReturn === undefined;
+    if (needsCheckpoint && this.checkpoint(node) === null) return 0;
     if (this.nodes.length.get(node) >= this.#config.maxLength) return 0;
     const { seen, chosen, actions, chosenSinceNew, scoreHigh } = this.#config.weights;
     const inFlight = this.#config.countInFlight ? this.cells.inFlight.get(cell) : 0;
@@ -316,6 +332,7 @@ export function createArchive(config: ArchiveConfig): Archive {
     best: ROOT_NODE,
   });
   archive.landmarks.note(config.root.landmarks, 0);
+  if (config.root.sample !== undefined) archive.samples.set(ROOT_NODE, config.root.sample);
   return archive;
 }
 

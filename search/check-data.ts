@@ -1,7 +1,9 @@
 import { type ArchiveData, CELL_FIELDS, NODE_FIELDS } from "./archive.js";
 import type { ArchiveBookData, SerialisedArchive } from "./archive-state.js";
 import { COUNT, DataCheck, type Fields } from "./data-check.js";
+import type { RecordedVisit } from "./trial-book.js";
 
+/** Of serialised archives; raised when an older reader would go wrong. */
 export const FORMAT = 1;
 
 /**
@@ -54,12 +56,25 @@ class ArchiveCheck extends DataCheck {
       const { length } = this.strings(keys, "archive.landmarks.keys");
       this.numbers(foundStep, length, "archive.landmarks.foundStep");
     }
+    this.#texts(archive.samples, nodes, "archive.samples");
+    this.#texts(archive.verified, nodes, "archive.verified");
     return { cells, nodes };
+  }
+
+  /** Texts by node, absent where there are none. */
+  #texts(value: unknown, nodes: number, field: string): void {
+    if (value === undefined) return;
+    for (const entry of this.list(value, field)) {
+      const [node, text] = this.list(entry, field);
+      this.indexes([node], { from: 0, to: nodes }, field);
+      this.strings([text], field);
+    }
   }
 
   #trials(book: unknown, sizes: Sizes): void {
     for (const [record, field] of this.book(book)) {
-      const { node, cell, steps, version, outcome } = record as Fields<ArchiveBookData["open"][number]>;
+      const { node, cell, goal, steps, version, outcome } = record as Fields<ArchiveBookData["open"][number]>;
+      if (goal !== undefined) this.indexes([goal], { from: 0, to: sizes.nodes }, `${field}.goal`);
       this.indexes([node], { from: 0, to: sizes.nodes }, `${field}.node`);
       this.indexes([cell], { from: 1, to: sizes.cells }, `${field}.cell`);
       this.indexes([steps, version], COUNT, field);
@@ -72,11 +87,9 @@ class ArchiveCheck extends DataCheck {
     if (kind === "rejected" || kind === "lost") return;
     if (kind !== "value") throw this.incompatible(`has an unknown outcome at ${field}`);
     for (const entry of this.list(visits, `${field}.visits`)) {
-      const visit = this.object<Record<"action" | "reward" | "cell" | "score" | "checkpoint" | "landmarks", unknown>>(
-        entry,
-        `${field}.visits`,
-      );
-      this.strings([visit.action, visit.cell ?? "", visit.checkpoint ?? ""], `${field}.visits`);
+      const visit = this.object<Record<keyof RecordedVisit, unknown>>(entry, `${field}.visits`);
+      const texts = [visit.cell, visit.checkpoint, visit.sample, visit.verified].map((text) => text ?? "");
+      this.strings([visit.action, ...texts], `${field}.visits`);
       this.numbers([visit.reward, visit.score], 2, `${field}.visits`);
       for (const pair of this.list(visit.landmarks, `${field}.visits.landmarks`)) {
         const { length } = this.strings(pair, `${field}.visits.landmarks`);

@@ -20,6 +20,7 @@ export function integer(field: string, given: number | undefined, otherwise: num
   return value;
 }
 
+/** @throws SearchError `INVALID_ARGUMENT` */
 export function flag(field: string, given: boolean | undefined, otherwise: boolean): boolean {
   const value = given ?? otherwise;
   if (typeof value !== "boolean") throw invalidArgument(field, value, "true or false");
@@ -40,6 +41,7 @@ export function real(field: string, given: number | undefined, otherwise: number
   return value;
 }
 
+/** @throws SearchError `INVALID_ARGUMENT` */
 export function oneOf<Word extends string>(
   field: string,
   given: Word | undefined,

@@ -1,4 +1,4 @@
-import { checkKeys, flag, integer } from "./check-options.js";
+import { checkKeys, flag, integer, real } from "./check-options.js";
 import { type CellWeights, type CountWeight, DEFAULTS } from "./defaults.js";
 import { invalidArgument } from "./errors.js";
 
@@ -10,8 +10,11 @@ export interface RootState {
   /** Default 0. */
   readonly score?: number;
   readonly landmarks?: Readonly<Record<string, string>>;
+  /** As `Visit.sample`. Default: the cell. */
+  readonly sample?: string;
 }
 
+/** Options of all searches over archives. Steps are those of the environment. */
 export interface ArchiveOptions {
   readonly root: RootState;
   /** Steps of a trial, at least 1. Default 100. */
@@ -35,6 +38,7 @@ export interface ArchiveOptions {
   readonly maxTrials?: number;
 }
 
+/** Options of `goExplore`. */
 export interface GoExploreOptions extends ArchiveOptions {
   /** Default: those of Go-Explore's code, see `DEFAULTS`. Terms that are left out have their default. */
   readonly weights?: Partial<CellWeights>;
@@ -42,10 +46,20 @@ export interface GoExploreOptions extends ArchiveOptions {
   readonly resetCellOnUpdate?: boolean;
   /** Trials under way count as if they had been chosen already. Default true. */
   readonly countInFlight?: boolean;
+  /**
+   * Go back to a cell by a policy instead of a checkpoint: every trial starts from the root, is led by the cells on the way
+   * (`RolloutTrial.returning`) and explores from where it comes to. For environments that are not deterministic, or keep no states.
+   * Absent: by checkpoints.
+   */
+  readonly policyReturn?: {
+    /** Steps that the way may take, as a multiple of its length: at least 1. Default 2. */
+    readonly patience?: number;
+  };
 }
 
 export type RandomRolloutsOptions = ArchiveOptions;
 
+/** Options of `bestOfN`. */
 export interface BestOfNOptions extends Omit<ArchiveOptions, "maxTrials"> {
   /** Trials in all. */
   readonly n: number;
@@ -59,7 +73,7 @@ export interface TargetOptions {
 
 export type IndependentRetryOptions = ArchiveOptions & TargetOptions;
 export type RandomBranchOptions = ArchiveOptions & TargetOptions;
-export type AdaptiveBudgetOptions = GoExploreOptions & TargetOptions;
+export type AdaptiveBudgetOptions = Omit<GoExploreOptions, "policyReturn"> & TargetOptions;
 
 /** All options, checked and present. */
 export interface ArchiveConfig {
@@ -68,6 +82,8 @@ export interface ArchiveConfig {
     readonly checkpoint: string | null;
     readonly score: number;
     readonly landmarks: readonly (readonly [kind: string, key: string])[];
+    /** Only where it was given. */
+    readonly sample?: string;
   };
   readonly stepsPerTrial: number;
   readonly window: number;
@@ -80,6 +96,8 @@ export interface ArchiveConfig {
   readonly weights: CellWeights;
   readonly resetCellOnUpdate: boolean;
   readonly countInFlight: boolean;
+  /** Only where returns are by a policy. */
+  readonly policyReturn?: { readonly patience: number };
   /** Only where there is one, so that states of searches without have not changed. */
   readonly target?: number;
 }
@@ -100,9 +118,12 @@ const KNOWN_OPTIONS = new Set([
   "maxSteps",
   "maxTrials",
 ]);
-const KNOWN_GO_EXPLORE_OPTIONS = new Set([...KNOWN_OPTIONS, "weights", "resetCellOnUpdate", "countInFlight"]);
+const KNOWN_ADAPTIVE_OPTIONS = new Set([...KNOWN_OPTIONS, "weights", "resetCellOnUpdate", "countInFlight"]);
+const KNOWN_GO_EXPLORE_OPTIONS = new Set([...KNOWN_ADAPTIVE_OPTIONS, "policyReturn"]);
+const KNOWN_POLICY_RETURN = new Set(["patience"]);
+const LARGEST_PATIENCE = 1_000;
 const KNOWN_WEIGHTS = new Set(["seen", "chosen", "actions", "chosenSinceNew", "scoreHigh"]);
-const KNOWN_ROOT = new Set(["cell", "checkpoint", "score", "landmarks"]);
+const KNOWN_ROOT = new Set(["cell", "checkpoint", "score", "landmarks", "sample"]);
 
 /** @throws SearchError `INVALID_ARGUMENT` naming the field. */
 export function resolveGoExplore(options: GoExploreOptions): ArchiveConfig {
@@ -112,7 +133,16 @@ export function resolveGoExplore(options: GoExploreOptions): ArchiveConfig {
     weights: resolveWeights(options.weights),
     resetCellOnUpdate: flag("resetCellOnUpdate", options.resetCellOnUpdate, DEFAULTS.resetCellOnUpdate),
     countInFlight: flag("countInFlight", options.countInFlight, DEFAULTS.countInFlight),
+    ...resolvePolicyReturn(options.policyReturn),
   });
+}
+
+function resolvePolicyReturn(given: GoExploreOptions["policyReturn"]): Pick<ArchiveConfig, "policyReturn"> {
+  if (given === undefined) return {};
+  checkKeys(given, KNOWN_POLICY_RETURN, "policyReturn.");
+  const limits = { from: 1, to: LARGEST_PATIENCE };
+  const patience = real("policyReturn.patience", given.patience, DEFAULTS.returnPatience, limits);
+  return { policyReturn: Object.freeze({ patience }) };
 }
 
 /** @throws SearchError `INVALID_ARGUMENT` naming the field. */
@@ -154,6 +184,7 @@ export function resolveRandomBranch({ target, ...options }: RandomBranchOptions)
 
 /** @throws SearchError `INVALID_ARGUMENT` naming the field. */
 export function resolveAdaptiveBudget({ target, ...options }: AdaptiveBudgetOptions): ArchiveConfig {
+  checkKeys(options, KNOWN_ADAPTIVE_OPTIONS, "");
   if (options.resetCellOnUpdate)
     throw invalidArgument(
       "resetCellOnUpdate",
@@ -169,7 +200,7 @@ function withTarget(config: ArchiveConfig, target: number | undefined): ArchiveC
   return Object.freeze({ ...config, target });
 }
 
-type SharedConfig = Omit<ArchiveConfig, "target" | "weights" | "resetCellOnUpdate" | "countInFlight">;
+type SharedConfig = Omit<ArchiveConfig, "target" | "policyReturn" | "weights" | "resetCellOnUpdate" | "countInFlight">;
 
 function resolveShared(options: ArchiveOptions): SharedConfig {
   return {
@@ -198,7 +229,9 @@ function resolveRoot(root: RootState): ArchiveConfig["root"] {
   for (const [kind, key] of landmarks) {
     if (!isKey(kind) || !isKey(key)) throw invalidArgument(`root.landmarks.${kind}`, key, "a string");
   }
-  return Object.freeze({ cell: root.cell, checkpoint, score, landmarks });
+  const { cell, sample } = root;
+  if (sample !== undefined && !isKey(sample)) throw invalidArgument("root.sample", sample, "a string");
+  return Object.freeze({ cell, checkpoint, score, landmarks, ...(sample === undefined ? {} : { sample }) });
 }
 
 function resolveWeights(weights: Partial<CellWeights> | undefined): CellWeights {
@@ -230,6 +263,7 @@ function checkNumber(field: string, value: unknown, largest: number): void {
   }
 }
 
+/** Whether a value is a string that is short enough to be kept: names of cells, actions and the like come from a guest. */
 export function isKey(value: unknown): value is string {
   return typeof value === "string" && value.length <= DEFAULTS.maxKeyLength;
 }

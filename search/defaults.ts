@@ -39,6 +39,8 @@ export const DEFAULTS = {
   resetCellOnUpdate: false,
   /** Ours: cells in flight count as chosen, so that parallel trials spread (the idea of WU-UCT's unobserved samples). */
   countInFlight: true,
+  /** Ours: on the way back by a policy, every second step may be one too many. */
+  returnPatience: 2,
   /** Ours: a trial knows the outcomes of all but the 7 before it, which keeps 8 workers busy. */
   window: 8,
   /** Ours: one retry tells bad luck from a fault that stays, a second one guards against bad luck twice. */

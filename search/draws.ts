@@ -41,6 +41,7 @@ export function drawSeed(seed: number, ...names: readonly DrawName[]): number {
   return top53Bits();
 }
 
+/** @throws SearchError `INVALID_ARGUMENT` naming the field, unless it is an integer from 0 to 2^53 - 1. */
 export function checkSeed(seed: unknown, field = "seed"): number {
   if (typeof seed !== "number" || !Number.isSafeInteger(seed) || seed < 0) {
     throw invalidArgument(field, seed, "an integer from 0 to 2^53 - 1");

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { cellScore, drawInteger, SearchError, searchCells } from "./index.js";
+import { runs } from "./testing/runs.js";
 
 describe("score of a division into cells, computed by hand", () => {
   test.each<[counts: number[], factor: number, score: number, why: string]>([
@@ -23,7 +24,7 @@ describe("score of a division into cells, computed by hand", () => {
         expect(cellScore(counts.toReversed())).toBeCloseTo(score, 12);
       },
     );
-    fc.assert(property, { numRuns: 100 });
+    fc.assert(property, runs(30));
   });
 });
 

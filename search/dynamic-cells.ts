@@ -2,7 +2,7 @@ import { checkKeys, integer, real } from "./check-options.js";
 import { checkSeed } from "./draws.js";
 import { invalidArgument } from "./errors.js";
 
-/** Every default of dynamic cells: those of Go-Explore's code. */
+/** Every default of dynamic cells: what Go-Explore's scripts for Atari pass (their code's own defaults are .03 and 100). */
 export const CELL_DEFAULTS = {
   /** `cell_split_factor`: wanted cells for each sample. */
   splitFactor: 0.125,
@@ -10,6 +10,7 @@ export const CELL_DEFAULTS = {
   iterations: 3_000,
 } as const;
 
+/** What `searchCells` chooses among, and by. */
 export interface CellSearchOptions<Sample, Parameters> {
   /** States that were met lately; at least one. Go-Explore's code keeps 10,000. */
   readonly samples: readonly Sample[];
@@ -23,6 +24,7 @@ export interface CellSearchOptions<Sample, Parameters> {
   readonly splitFactor?: number;
 }
 
+/** The best candidate. */
 export interface CellSearchResult<Parameters> {
   readonly parameters: Parameters;
   /** Its number. */

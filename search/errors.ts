@@ -9,6 +9,7 @@ export type SearchFaultDomain = "user" | "bug";
  */
 export type SearchErrorCode = "INVALID_ARGUMENT" | "INVALID_OUTCOME" | "UNKNOWN_TRIAL" | "INCOMPATIBLE_STATE";
 
+/** What an error says besides its message. */
 export interface SearchErrorOptions {
   readonly code: SearchErrorCode;
   readonly faultDomain: SearchFaultDomain;
@@ -41,6 +42,7 @@ export class SearchError extends Error {
   }
 }
 
+/** `INVALID_ARGUMENT`, in the form "field is value, must be wanted". */
 export function invalidArgument(field: string, value: unknown, wanted: string): SearchError {
   return new SearchError(`${field} is ${show(value)}, must be ${wanted}`, {
     code: "INVALID_ARGUMENT",
@@ -50,6 +52,7 @@ export function invalidArgument(field: string, value: unknown, wanted: string): 
   });
 }
 
+/** `INVALID_OUTCOME`, in the same form. */
 export function invalidOutcome(field: string, value: unknown, wanted: string): SearchError {
   return new SearchError(`${field} of the outcome is ${show(value)}, must be ${wanted}`, {
     code: "INVALID_OUTCOME",

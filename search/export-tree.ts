@@ -1,6 +1,7 @@
 import { type Archive, DONE_CELL, NO_NODE } from "./archive.js";
 import type { ArchiveState } from "./archive-state.js";
 
+/** A cell, with its counters as they are. */
 export interface ExportedCell {
   /** null: the states in which the environment had ended. */
   readonly cell: string | null;
@@ -16,6 +17,7 @@ export interface ExportedCell {
   readonly foundStep: number;
 }
 
+/** A node, without the name of its checkpoint. */
 export interface ExportedNode {
   readonly node: number;
   readonly parent: number | null;
@@ -30,6 +32,7 @@ export interface ExportedNode {
   readonly actions: readonly string[];
 }
 
+/** See `exportTree`. */
 export interface ExportedTree {
   readonly format: 1;
   readonly algorithm: string;

@@ -120,7 +120,7 @@ describe("B38, seeds", () => {
   });
 });
 
-describe("traps of the field", () => {
+describe("traps found in the field", () => {
   test("rewards 1,000,000 times as large, same choices", () => {
     const [small, large] = [1, 1e6].map((scale) => {
       const scaled: World = { ...world, score: (place, length) => scale * (world.score?.(place, length) ?? 0) };
@@ -131,7 +131,7 @@ describe("traps of the field", () => {
     expect(large).toEqual(small);
   });
 
-  test("longer path with greater score, accepted; with optimiseScore false, refused", () => {
+  test("Go-Explore accepts a longer path when its score is greater; with optimiseScore false it is refused", () => {
     const [withScore, withoutScore] = [true, false].map((optimiseScore) => {
       const state = goExplore.init({ root: { cell: "R" }, window: 1, optimiseScore }, 1);
       const visit = { action: "go", reward: 0, cell: "X", terminated: false };
@@ -146,7 +146,7 @@ describe("traps of the field", () => {
     expect(withoutScore).toEqual(["long"]);
   });
 
-  test("restored state, no progress by itself: equal steps from the root are what it is compared with", () => {
+  test("a restored state is not progress by itself: equal steps from the root are what it is compared with", () => {
     const state = goExplore.init({ ...options, maxTrials: 1_000_000, maxSteps: 3_000 }, 5);
     const control = randomRollouts.init({ root: options.root, maxSteps: 3_000 }, 5);
     runSearch(goExplore, state, { world, workers: 4 });

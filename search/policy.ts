@@ -2,6 +2,7 @@ import { DEFAULTS } from "./defaults.js";
 import { drawInteger, drawUniform } from "./draws.js";
 import { invalidArgument } from "./errors.js";
 
+/** What the draw of an action depends on. */
 export interface ActionChoice {
   /** The trial's. */
   readonly seed: number;

@@ -2,6 +2,7 @@ import fc from "fast-check";
 import { Packr, Unpackr } from "msgpackr";
 import { describe, expect, test } from "vitest";
 import { exportTree, type GoExploreOptions, goExplore, randomRollouts, summarise } from "./index.js";
+import { runs } from "./testing/runs.js";
 import { IN_ORDER, leftAndHeld, runSchedule, type Schedule, type Script } from "./testing/schedule.js";
 
 const options: fc.Arbitrary<GoExploreOptions> = fc.record({
@@ -26,7 +27,6 @@ const schedule: fc.Arbitrary<Schedule> = fc.record({
   restart: fc.constantFrom(0, 0.2),
 });
 const seeds = fc.nat();
-const runs = { numRuns: 40 };
 
 const settings = fc.record({ options, script, seed: seeds });
 
@@ -38,7 +38,7 @@ describe("go-explore, properties", () => {
       expect(JSON.stringify(exportTree(other.state))).toBe(JSON.stringify(exportTree(plain.state)));
       expect(goExplore.serialise(other.state)).toEqual(goExplore.serialise(plain.state));
     });
-    fc.assert(property, runs);
+    fc.assert(property, runs(12));
   });
 
   test("state through JSON or MessagePack at any moment, continues as uninterrupted", () => {
@@ -62,7 +62,7 @@ describe("go-explore, properties", () => {
         expect(JSON.stringify(goExplore.serialise(other.state))).toBe(JSON.stringify(goExplore.serialise(plain.state)));
       },
     );
-    fc.assert(property, runs);
+    fc.assert(property, runs(12));
   });
 
   test("search at rest, nothing in flight, and exactly the checkpoints of the archive are left", () => {
@@ -80,7 +80,7 @@ describe("go-explore, properties", () => {
       );
       expect(held).toHaveLength(archived.length);
     });
-    fc.assert(property, runs);
+    fc.assert(property, runs(12));
   });
 
   test("tree, every path has the length and the trial order of its node, caps hold", () => {
@@ -99,7 +99,7 @@ describe("go-explore, properties", () => {
       if (!state.config.resetCellOnUpdate)
         expect(tree.cells.reduce((sum, { actions }) => sum + actions, 0)).toBe(tree.steps);
     });
-    fc.assert(property, runs);
+    fc.assert(property, runs(12));
   });
 
   test("archive, kept state of a cell, no refused or replaced node of it was better", () => {
@@ -115,7 +115,7 @@ describe("go-explore, properties", () => {
         }
       }
     });
-    fc.assert(property, runs);
+    fc.assert(property, runs(12));
   });
 
   test("rewards of any finite size, no weight and no statistic is anything but finite", () => {
@@ -127,7 +127,7 @@ describe("go-explore, properties", () => {
       expect(text).not.toContain('"weight":null');
       expect(Number.isFinite(state.archive.totalWeight)).toBe(true);
     });
-    fc.assert(property, runs);
+    fc.assert(property, runs(12));
   });
 });
 
@@ -144,6 +144,6 @@ describe("random rollouts, properties", () => {
       }
       expect(summarise(plain.state).archived).toBe(summarise(plain.state).cells);
     });
-    fc.assert(property, runs);
+    fc.assert(property, runs(12));
   });
 });

@@ -49,6 +49,8 @@ export function recordVisits(visits: unknown, limits: VisitLimits): RecordedVisi
       score: visit.score ?? reward,
       checkpoint,
       landmarks: sortedLandmarks(visit.landmarks ?? {}),
+      ...(visit.sample === undefined ? {} : { sample: visit.sample }),
+      ...(visit.verified === undefined ? {} : { verified: visit.verified }),
     });
   }
   return recorded;
@@ -64,7 +66,7 @@ export function checkpointsOf(outcome: RolloutOutcome): string[] {
 
 function checkVisit(visit: unknown, field: string): asserts visit is Visit {
   if (typeof visit !== "object" || visit === null) throw invalidOutcome(field, visit, "an object");
-  const { action, reward, cell, terminated, score, candidate, landmarks } = visit as Partial<
+  const { action, reward, cell, terminated, score, candidate, landmarks, sample, verified } = visit as Partial<
     Record<keyof Visit, unknown>
   >;
   if (!isKey(action)) throw invalidOutcome(`${field}.action`, action, KEY);
@@ -72,6 +74,8 @@ function checkVisit(visit: unknown, field: string): asserts visit is Visit {
   if (!Number.isFinite(reward)) throw invalidOutcome(`${field}.reward`, reward, "a finite number");
   if (typeof terminated !== "boolean") throw invalidOutcome(`${field}.terminated`, terminated, "true or false");
   if (score !== undefined && !Number.isFinite(score)) throw invalidOutcome(`${field}.score`, score, "a finite number");
+  if (sample !== undefined && !isKey(sample)) throw invalidOutcome(`${field}.sample`, sample, KEY);
+  if (verified !== undefined && !isKey(verified)) throw invalidOutcome(`${field}.verified`, verified, KEY);
   if (candidate !== undefined) checkCandidate(candidate, `${field}.candidate`);
   if (landmarks !== undefined) checkLandmarks(landmarks, `${field}.landmarks`);
 }

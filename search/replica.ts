@@ -21,6 +21,7 @@ export interface ArchiveDelta {
  */
 export type Judgement = "keep" | "pass" | "need-score";
 
+/** A state that a worker has reached. */
 export interface Offer {
   readonly cell: string;
   /** Steps from the root. */
@@ -78,8 +79,12 @@ export class ArchiveReplica {
     for (const [version, cell, score, length] of delta.entries) {
       if (version <= this.#version) continue;
       const history = this.#cells.get(cell);
-      if (history === undefined) this.#cells.set(cell, [{ version, score, length }]);
-      else history.push({ version, score, length });
+      const offered = { version, score, length };
+      const known = history?.at(-1);
+      // In an archive that was divided anew, an older node can be the better one.
+      if (known !== undefined && !improves({ offered, known, optimiseScore: delta.optimiseScore })) continue;
+      if (history === undefined) this.#cells.set(cell, [offered]);
+      else history.push(offered);
     }
     this.#version = Math.max(this.#version, delta.to);
   }

@@ -36,6 +36,10 @@ export function sipHash24(key: SipKey, bytes: Uint8Array, length: number, out: {
 
 /** Little-endian; bytes from `end` on count as zero. */
 function readWord(bytes: Uint8Array, start: number, end: number): number {
+  if (end === start + 4) {
+    const low = (bytes[start] as number) | ((bytes[start + 1] as number) << 8);
+    return low | ((bytes[start + 2] as number) << 16) | ((bytes[start + 3] as number) << 24);
+  }
   let word = 0;
   for (let at = start; at < end; at += 1) word |= (bytes[at] as number) << (8 * (at - start));
   return word;

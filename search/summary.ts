@@ -1,6 +1,7 @@
 import { DONE_CELL, NO_NODE } from "./archive.js";
 import type { ArchiveState } from "./archive-state.js";
 
+/** An archive in a few numbers. */
 export interface ArchiveSummary {
   /** Different cells seen; ended states are no cell. */
   readonly cells: number;

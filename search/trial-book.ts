@@ -9,11 +9,15 @@ export interface RecordedVisit {
   readonly score: number;
   readonly checkpoint: string | null;
   readonly landmarks: readonly (readonly [kind: string, key: string])[];
+  /** Only where they were told. */
+  readonly sample?: string;
+  readonly verified?: string;
 }
 
 /** `lost`: nothing is known and the trial is not tried again. */
 export type Settled<Value> = Value | { readonly kind: "rejected" } | { readonly kind: "lost" };
 
+/** The steps of a trial, checked and copied. */
 export interface RecordedVisits {
   readonly kind: "value";
   readonly visits: readonly RecordedVisit[];
@@ -49,11 +53,13 @@ const TRANSITIONS: Readonly<Record<TrialPhase, readonly TrialPhase[]>> = {
   settled: [],
 };
 
+/** A trial that is to be merged now, and what came of it. */
 export interface Taken<Start, Value> {
   readonly record: BookRecord<Start, Value>;
   readonly outcome: Settled<Value>;
 }
 
+/** A book as plain data. */
 export interface TrialBookData<Start, Value> {
   readonly merged: number;
   readonly closed: boolean;

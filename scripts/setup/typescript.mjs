@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { contentKey, filesBelow } from "./cache.mjs";
 import { runQuietly, say } from "./process.mjs";
 
-const SOURCES = ["engine", "search", "sandbox-pool", "examples"];
+const SOURCES = ["engine", "search", "sandbox-pool", "examples", "benchmarks"];
 
 export async function compileTypeScript(root) {
   const files = [

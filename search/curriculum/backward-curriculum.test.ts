@@ -9,6 +9,7 @@ import {
   SearchError,
 } from "../index.js";
 import { ACCIDENT, drive } from "../testing/drive.js";
+import { runs } from "../testing/runs.js";
 import { IN_ORDER, scheduleOf } from "../testing/schedule.js";
 
 /** Ten states of a demonstration of 20 steps that gains 1 at its end. */
@@ -105,7 +106,7 @@ test("any schedule and restarts, same curriculum as in order", () => {
       expect(backwardCurriculum.status(other.state).done).toBe(true);
     },
   );
-  fc.assert(property, { numRuns: 40 });
+  fc.assert(property, runs(12));
 });
 
 describe("what is refused", () => {

@@ -13,6 +13,7 @@ export interface DemonstrationState {
   readonly gainLeft: number;
 }
 
+/** Options of `backwardCurriculum`. */
 export interface BackwardOptions {
   /** At least one state, the earliest first. */
   readonly demonstration: readonly DemonstrationState[];

@@ -9,6 +9,7 @@ import { createTreeSearch } from "../tree/tree-search.js";
 import { resolveWay, type WayOptions } from "./best-first.js";
 import { bestWay, gainOf, isDone, nextSlot, type ProposalParams, wayTo } from "./ways.js";
 
+/** Options of `beam`. */
 export interface BeamOptions extends WayOptions {
   /** States kept at each depth. Default 5. */
   readonly width?: number;

@@ -21,11 +21,13 @@ export interface WayOptions extends Omit<TreeOptions, keyof Unfit> {
 
 type Unfit = Pick<TreeOptions, "players" | "stochastic" | "discount" | "widening" | "outcomeWidening" | "solver">;
 
+/** Options of `aStar`. */
 export interface AStarOptions extends WayOptions {
   /** Factor of the estimate, from 0: above 1 finds sooner, and at worst so many times as costly a way. Default 1. */
   readonly weight?: number;
 }
 
+/** Options of `iterativeDeepening`. */
 export interface DeepeningOptions extends WayOptions {
   /** Decisions that each round goes further than the one before. Default 1. */
   readonly step?: number;

@@ -13,6 +13,7 @@ import {
   type TreeState,
   uniformCost,
 } from "../index.js";
+import { runs } from "../testing/runs.js";
 import { IN_ORDER, scheduleOf } from "../testing/schedule.js";
 import { runTree, runTreeSchedule, scriptedWorld, type TreeWorld } from "../testing/tree-run.js";
 
@@ -176,7 +177,7 @@ describe.each(ways)("$name, properties", (search) => {
         expect([...other.state.held].sort()).toEqual([...other.left].sort());
       },
     );
-    fc.assert(property, { numRuns: 25 });
+    fc.assert(property, runs(8));
   });
 
   test("two players, chance, discount, widening or proofs, refused", () => {

@@ -25,6 +25,8 @@ export function swapPlaces(tree: Tree, link: number, state: number): void {
     column.set(link, column.get(state));
     column.set(state, kept);
   }
+  tree.slots.forget(one.parent);
+  tree.slots.forget(two.parent);
   const label = tree.label(link);
   tree.setLabel(link, tree.label(state));
   tree.setLabel(state, label);

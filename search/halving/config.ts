@@ -11,6 +11,7 @@ export const HALVING_DEFAULTS = {
   maxAttempts: DEFAULTS.maxAttempts,
 } as const;
 
+/** Options of `successiveHalving` and `asha`. */
 export interface HalvingOptions {
   /** Rollouts that begin. For `asha`, where it may be left out: at most so many. */
   readonly candidates?: number;

@@ -13,6 +13,7 @@ import {
   successiveHalving,
 } from "../index.js";
 import { ACCIDENT, type Drive, drive } from "../testing/drive.js";
+import { runs } from "../testing/runs.js";
 import { IN_ORDER, type Schedule, scheduleOf } from "../testing/schedule.js";
 
 interface Golden {
@@ -109,7 +110,7 @@ describe.each(searches)("$name, properties", (search) => {
       const held = other.state.candidates.flatMap(({ checkpoint }) => (checkpoint === null ? [] : [checkpoint]));
       expect([...other.left].sort()).toEqual(held.sort());
     });
-    fc.assert(property, { numRuns: 30 });
+    fc.assert(property, runs(10));
   });
 
   test.each<[object, string]>([

@@ -18,6 +18,7 @@ export const POPULATION_DEFAULTS = {
   maxTrials: DEFAULTS.maxTrials,
 } as const;
 
+/** Options of `mapElites`. */
 export interface MapElitesOptions {
   /** α of CMA-MAE, from 0 to 1. Below 1 it needs `thresholdMin`. Default 1: MAP-Elites. */
   readonly learningRate?: number;

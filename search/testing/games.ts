@@ -1,4 +1,4 @@
-import { drawInteger, drawUniform, type StepResult } from "../index.js";
+import { drawInteger, drawUniform } from "../index.js";
 import type { TreeWorld } from "./tree-run.js";
 
 const LINES = ["012", "345", "678", "036", "147", "258", "048", "246"].map((line) => [...line].map(Number));
@@ -50,66 +50,6 @@ export function minimax(board: Board = ".........", values = new Map<Board, numb
   return values.set(board, value);
 }
 
-/** Frozen lake: S start, F frozen, H hole, G goal; each move goes astray to either side with probability 1/3 each. */
-const LAKE = ["SFFF", "FHFH", "FFFH", "HFFG"].join("");
-const SIDE = 4;
-const MOVES = ["left", "down", "right", "up"] as const;
-
-function slide(cell: number, move: number): number {
-  const row = Math.floor(cell / SIDE);
-  const column = cell % SIDE;
-  const to = [
-    [row, Math.max(0, column - 1)],
-    [Math.min(SIDE - 1, row + 1), column],
-    [row, Math.min(SIDE - 1, column + 1)],
-    [Math.max(0, row - 1), column],
-  ][move] as [number, number];
-  return to[0] * SIDE + to[1];
-}
-
-/** The exact transition table: the three cells that an action leads to with equal probability. */
-function lakeOutcomes(cell: number, move: number): number[] {
-  return [3, 0, 1].map((turn) => slide(cell, (move + turn) % 4));
-}
-
-/** Values of all cells with `discount`, by value iteration to 1e-14. */
-export function lakeValues(discount: number): { readonly cells: number[] } {
-  let cells = Array.from(LAKE, () => 0);
-  for (;;) {
-    const actions = cells.map((_, cell) => MOVES.map((_move, move) => lakeReturn(cells, { cell, move, discount })));
-    const next = cells.map((_, cell) =>
-      "HG".includes(LAKE[cell] ?? "") ? 0 : Math.max(...(actions[cell] as number[])),
-    );
-    const change = Math.max(...next.map((value, cell) => Math.abs(value - (cells[cell] as number))));
-    cells = next;
-    if (change < 1e-14) return { cells };
-  }
-}
-
-function lakeReturn(cells: readonly number[], at: { cell: number; move: number; discount: number }): number {
-  const outcomes = lakeOutcomes(at.cell, at.move);
-  return outcomes.reduce((sum, to) => sum + (LAKE[to] === "G" ? 1 : at.discount * (cells[to] as number)) / 3, 0);
-}
-
-/** A step on the lake; a new state is worth what `worth` says. */
-export function frozenLake(worth: (cell: number) => number): TreeWorld {
-  return (trial) => {
-    const outcomes = lakeOutcomes(Number(trial.from.key), MOVES.indexOf(trial.action as "left"));
-    const cell = outcomes[drawInteger(trial.seed, 3, "slip")] as number;
-    const terminated = "HG".includes(LAKE[cell] ?? "");
-    const step: StepResult = {
-      kind: "value",
-      key: `${cell}`,
-      reward: LAKE[cell] === "G" ? 1 : 0,
-      terminated,
-      actions: MOVES,
-    };
-    return terminated ? step : { ...step, value: worth(cell) };
-  };
-}
-
-export const LAKE_ROOT = { actions: MOVES, key: "0" } as const;
-
 /** A P-game (Kocsis and Szepesvári 2006; Smith and Nau 1994): edges have random worths, a leaf is worth the sum on its way. */
 interface PGame {
   readonly seed: number;
@@ -145,10 +85,13 @@ export function pGameActions({ branching }: PGame): string[] {
   return Array.from({ length: branching }, (_, index) => `${index}`);
 }
 
-export function pGameValue(game: PGame, path = ""): number {
-  if (path.length === game.depth) return leafOf(game, path);
-  const below = pGameActions(game).map((action) => pGameValue(game, path + action));
-  return path.length % 2 === 0 ? Math.max(...below) : Math.min(...below);
+/** By minimax; `sum` is what the edges of the path are worth. */
+export function pGameValue(game: PGame, path = "", sum = sumOf(game, path)): number {
+  if (path.length === game.depth) return sum > 0 ? 1 : 0;
+  const best = path.length % 2 === 0 ? 1 : 0;
+  for (const action of pGameActions(game))
+    if (pGameValue(game, path + action, sum + edge(game, path + action)) === best) return best;
+  return 1 - best;
 }
 
 /** A step of a P-game with a random playout for the new state. */

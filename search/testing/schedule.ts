@@ -16,6 +16,8 @@ export interface Script {
   readonly cells: number;
   /** Multiplies rewards and scores. */
   readonly scale?: number;
+  /** The cell of a state that is called so; by default its name. */
+  readonly cellOf?: (name: string) => string;
 }
 
 /** How trials are run and told: anything here must leave the tree as it is. */
@@ -55,9 +57,11 @@ export function scriptedOutcome(script: Script, trial: RolloutTrial): RolloutOut
   for (let step = 0; step < count; step += 1) {
     const pick = (what: string, below: number): number => drawInteger(script.seed, below, what, trial.id, step);
     const terminated = pick("end", 12) === 0;
+    const name = `cell ${pick("cell", script.cells)}`;
     const visit: Visit = {
       action: `act ${pick("action", 5)}`,
-      cell: `cell ${pick("cell", script.cells)}`,
+      cell: script.cellOf?.(name) ?? name,
+      ...(script.cellOf === undefined ? {} : { sample: name }),
       reward: (pick("reward", 5) - 2) * (script.scale ?? 1),
       terminated,
       ...(pick("scored", 2) === 0 ? { score: pick("score", 4) * (script.scale ?? 1) } : {}),

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { abMcts, exportNodes, SearchError, type StepResult, type TreeTrial } from "../index.js";
+import { runs } from "../testing/runs.js";
 import { IN_ORDER, scheduleOf } from "../testing/schedule.js";
 import { runTree, runTreeSchedule, scriptedWorld, type TreeWorld } from "../testing/tree-run.js";
 import { gaussianPosterior } from "./ab-mcts.js";
@@ -46,7 +47,7 @@ describe.each(["gaussian", "beta"] as const)("ab-mcts-a, %s", (distribution) => 
         expect(exportNodes(plain.state).every(({ inFlight }) => inFlight === 0)).toBe(true);
       },
     );
-    fc.assert(property, { numRuns: 30 });
+    fc.assert(property, runs(10));
   });
 });
 

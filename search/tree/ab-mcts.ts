@@ -11,6 +11,7 @@ import type { TreeSearch } from "./tree-algorithm.js";
 import { createTreeSearch } from "./tree-search.js";
 import { normalise } from "./value.js";
 
+/** Options of `abMcts`. */
 export interface AbMctsOptions extends Omit<TreeOptions, "widening"> {
   /** What is believed of scores: a normal distribution of unknown mean and variance, or that they are shares of success. Default `gaussian`. */
   readonly distribution?: "gaussian" | "beta";
@@ -27,6 +28,7 @@ export interface GaussianPrior {
   readonly variance: number;
 }
 
+/** Of a share of success: so many successes and failures were seen before the first score. */
 export interface BetaPrior {
   readonly alpha: number;
   readonly beta: number;

@@ -14,11 +14,21 @@ export type Refusal = (field: string, given: unknown, wanted: string) => SearchE
 export function checkActions({ actions, mask }: Offered, refuse: Refusal): string[] | null {
   if (actions === undefined) return null;
   if (!Array.isArray(actions) || !actions.every(isKey)) throw refuse("actions", actions, "an array of short strings");
-  if (new Set(actions).size !== actions.length) throw refuse("actions", "with a repeat", "different strings");
+  if (hasRepeat(actions)) throw refuse("actions", "with a repeat", "different strings");
   if (mask === undefined) return [...actions];
   if (!Array.isArray(mask) || mask.length !== actions.length || !mask.every((may) => typeof may === "boolean"))
     throw refuse("mask", mask, "one true or false an action");
   return actions.filter((_, index) => mask[index]);
+}
+
+/** Most lists are short, and comparing all pairs of a short list is faster than making a set. */
+const FEW = 16;
+
+function hasRepeat(actions: readonly string[]): boolean {
+  if (actions.length > FEW) return new Set(actions).size !== actions.length;
+  for (let index = 1; index < actions.length; index += 1)
+    if (actions.indexOf(actions[index] as string) < index) return true;
+  return false;
 }
 
 /** Priors of the actions that may be taken, adding up to 1; null where none were given. */

@@ -1,7 +1,8 @@
 import { COUNT, DataCheck, type Fields } from "../data-check.js";
 import type { RecordedStep } from "./outcome.js";
+import { INTEGER_FIELDS, REAL_FIELDS } from "./rows.js";
 import type { SerialisedTree, TreeStart } from "./state.js";
-import { INTEGER_FIELDS, Kind, REAL_FIELDS, type TreeData } from "./tree.js";
+import { Kind, type TreeData } from "./tree.js";
 
 export const TREE_FORMAT = 1;
 

@@ -35,6 +35,7 @@ export type InFlightRule = "count" | "virtual-loss" | "ignore";
 /** Lowest and highest return that is possible, or `observed`: the lowest and highest that were seen so far. */
 export type ReturnRange = "observed" | readonly [lowest: number, highest: number];
 
+/** Options of all searches over trees. */
 export interface TreeOptions {
   readonly root: TreeRoot;
   /** 2: zero-sum; every reward and value is given for player 0, and player 1 wants it low. Default 1. */

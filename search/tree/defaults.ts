@@ -11,7 +11,7 @@ export const TREE_DEFAULTS = {
   /** Ours: as for archives. */
   window: 8,
   maxAttempts: 3,
-  /** Ours: 130 to 260 MB. */
+  /** Ours: 175 MB, and up to twice that while storage grows. */
   maxNodes: 1_000_000,
   /** Ours: far beyond what can be replayed, and safe for a walk up the tree. */
   maxDepth: 10_000,
@@ -23,13 +23,13 @@ export const TREE_DEFAULTS = {
   exploration: Math.SQRT2,
   /** AlphaZero, Silver and others, Science 362 (2018), supplementary pseudocode; MuZero has the same. */
   puct: { init: 1.25, base: 19_652 },
-  /** MuZero for Atari and board games; AlphaZero has alpha .3 for chess, .15 for shogi, .03 for Go. */
+  /** mctx, and AlphaZero for chess; AlphaZero has alpha .15 for shogi and .03 for Go, MuZero .25 for Atari. */
   noise: { alpha: 0.3, fraction: 0.25 },
   /** Gumbel MuZero: Danihelka and others, ICLR 2022; the defaults of mctx. */
   gumbel: { considered: 16, visitInit: 50, valueScale: 0.1, scale: 1 },
-  /** AB-MCTS-A: Inoue and others, arXiv 2503.04412; for shares of success Jeffreys' prior. */
+  /** AB-MCTS-A: the defaults of TreeQuest, the code of Inoue and others, arXiv 2503.04412; for shares of success Jeffreys' prior. */
   abMcts: { mean: 0, kappa: 1, nu: 1, variance: 0.1, alpha: 0.5, beta: 0.5 },
-  /** LATS: Zhou and others, arXiv 2310.04406: 5 children, exploration 1. How many reflections fit into a prompt is ours. */
+  /** LATS: Zhou and others, arXiv 2310.04406, for HotPotQA: 5 children, exploration 1. How many reflections fit into a prompt is ours. */
   lats: { children: 5, exploration: 1, maxNotes: 3 },
   /** Ours, for searches for a way: what the tree of thoughts of Yao and others, arXiv 2305.10601, proposes at a state. */
   proposalsPerNode: 5,

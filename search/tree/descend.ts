@@ -1,5 +1,6 @@
 import { drawUniform } from "../draws.js";
-import { Choices, fillChoices, PROPOSE } from "./choices.js";
+import { Choices, PROPOSE } from "./choices.js";
+import { fillChoices } from "./fill-choices.js";
 import type { TreePolicy } from "./policy.js";
 import { allowedChildren, widen } from "./rules.js";
 import type { Line, TreeState } from "./state.js";

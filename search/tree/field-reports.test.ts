@@ -1,5 +1,7 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import {
+  abMcts,
+  beam,
   exportNodes,
   gumbelMuZero,
   puct,
@@ -10,6 +12,7 @@ import {
   type TreeTrial,
   uct,
 } from "../index.js";
+import { IN_ORDER } from "../testing/schedule.js";
 import { runTree, runTreeSchedule, type TreeWorld } from "../testing/tree-run.js";
 
 const actions = ["a", "b", "c"];
@@ -217,8 +220,8 @@ describe("B38, seeds", () => {
   });
 });
 
-describe("rewards far from 1", () => {
-  test("exploration goes on whatever the scale: equal searches for rewards 0.01, 1 and 100 times as large", () => {
+describe("traps found in the field", () => {
+  test("rewards up to 100 make exploration silent: here it goes on: equal searches for rewards 0.01, 1 and 100 times as large", () => {
     const asked = [0.01, 1, 100].map((scale) => {
       const state = uct.init({ root: { actions }, window: 1, maxTrials: 60 }, 1);
       const world: TreeWorld = (trial) => endless(0, trial.action === "a" ? scale : 0)(trial);
@@ -226,5 +229,86 @@ describe("rewards far from 1", () => {
     });
     expect(asked[0]).toEqual(asked[1]);
     expect(asked[2]).toEqual(asked[1]);
+  });
+
+  test("WU-UCT's released code multiplies exploration by a moving deviation: here equal returns are explored all the same", () => {
+    const state = uct.init({ root: { actions }, window: 4, range: [0, 1], maxSimulations: 60 }, 1);
+    runTreeSchedule(uct, state, endless(0.5), { ...IN_ORDER, workers: 4 });
+    for (const { visits } of uct.actions(state)) expect(Math.abs(visits - 20)).toBeLessThanOrEqual(1);
+  });
+
+  test("a wider beam can be worse, and that is not a bug", () => {
+    // Of B's children both are judged better than A's only one, which alone leads to the good goal.
+    const tree: Record<string, { readonly value: number; readonly next: readonly string[] }> = {
+      A: { value: 10, next: ["A1"] },
+      B: { value: 5, next: ["B1", "B2"] },
+      A1: { value: 4, next: ["good"] },
+      B1: { value: 8, next: ["poor"] },
+      B2: { value: 7, next: ["poor"] },
+    };
+    const world: TreeWorld = ({ action }) => {
+      const place = tree[action ?? ""];
+      if (place === undefined) return { kind: "value", reward: action === "good" ? 10 : 1, terminated: true };
+      return { kind: "value", reward: 0, value: place.value, terminated: false, actions: place.next };
+    };
+    const [narrow, wide] = [1, 2].map((width) => {
+      const state = beam.init({ root: { actions: ["A", "B"] }, width, window: 1 }, 1);
+      runTree(beam, state, world);
+      return beam.best(state).reward;
+    });
+    expect([narrow, wide]).toEqual([10, 1]);
+  });
+
+  test("resuming by comparing whole configurations repeats everything: here a raised cap goes on from what is known", () => {
+    const options = { root: { actions }, window: 3 };
+    const whole = uct.init({ ...options, maxTrials: 50 }, 4);
+    runTree(uct, whole, endless(0.5));
+    const first = uct.init({ ...options, maxTrials: 20 }, 4);
+    runTree(uct, first, endless(0.5));
+    const saved = uct.serialise(first);
+    const second = uct.restore({ ...saved, config: { ...saved.config, maxTrials: 50 } });
+    expect(runTree(uct, second, endless(0.5)).map(({ id }) => id)).toEqual(
+      Array.from({ length: 30 }, (_, index) => 20 + index),
+    );
+    expect(exportNodes(second)).toEqual(exportNodes(whole));
+  });
+
+  test("order of sets, random ids and the clock make a resumed run differ: nothing here reads a clock or a generator", () => {
+    const refuse = (): never => {
+      throw new Error("A search must not ask for that");
+    };
+    const spies = [
+      vi.spyOn(Math, "random").mockImplementation(refuse),
+      vi.spyOn(Date, "now").mockImplementation(refuse),
+      vi.spyOn(performance, "now").mockImplementation(refuse),
+      vi.spyOn(crypto, "randomUUID").mockImplementation(refuse),
+    ];
+    try {
+      for (const search of searches) {
+        const states = [1, 2].map(() => search.init({ root: { actions, priors: [1, 1, 1] }, maxSimulations: 20 }, 1));
+        const texts = states.map((state) => {
+          runTree(search, state, endless(0.5));
+          return JSON.stringify(search.serialise(search.restore(search.serialise(state))));
+        });
+        expect(texts[0]).toBe(texts[1]);
+      }
+    } finally {
+      for (const spy of spies) spy.mockRestore();
+    }
+  });
+});
+
+describe("proposals that repeat each other", () => {
+  test("seven of eight at once are the same, the one behind them can be chosen and is an answer", () => {
+    const state = abMcts.init({ root: {}, window: 8 }, 1);
+    for (const { id } of abMcts.ask(state, 8).trials) {
+      const action = id < 7 ? "seven times" : "once";
+      abMcts.tell(state, id, 0, { kind: "value", action, reward: 0, value: 0.5, terminated: false });
+    }
+    abMcts.finish(state);
+    expect(abMcts.actions(state).map(({ action, visits }) => [action, visits])).toEqual([
+      ["seven times", 7],
+      ["once", 1],
+    ]);
   });
 });

@@ -12,6 +12,7 @@ import type { TreeSearch } from "./tree-algorithm.js";
 import { createTreeSearch } from "./tree-search.js";
 import { normalise } from "./value.js";
 
+/** Options of `gumbelMuZero`. */
 export interface GumbelOptions extends TreeOptions {
   /** The budget that sequential halving divides. Needed. */
   readonly maxSimulations: number;

@@ -6,7 +6,10 @@ import type { Line, TreeRecord, TreeState } from "./state.js";
 import { Flag, NONE } from "./tree.js";
 
 /** Where the next simulation goes; `continues` is the index of the one that it takes up again, or -1. */
-export type Chosen = Descent & { readonly continues: number };
+export interface Chosen {
+  readonly descent: Descent;
+  readonly continues: number;
+}
 
 /** The first of the simulations that can go on, or else a new one from the root; null if there is none. Changes nothing. */
 export function choose<Params>(
@@ -15,19 +18,19 @@ export function choose<Params>(
 ): Chosen | null {
   for (let index = 0; index < state.continuing.length; index += 1) {
     const descent = descend(policy, state, state.continuing[index] as Line);
-    if (descent !== null) return { ...descent, continues: index };
+    if (descent !== null) return { descent, continues: index };
   }
   if (isSpent(state)) return null;
   const descent = policy.choose
     ? policy.choose(state)
     : descend(policy, state, { path: [state.tree.root], rewards: [0] });
-  return descent === null ? null : { ...descent, continues: NONE };
+  return descent === null ? null : { descent, continues: NONE };
 }
 
 /** Begins, or goes on with, what was chosen: its whole line counts as under way from now on. */
-export function take(state: TreeState, { line, continues }: Chosen): Line {
+export function take(state: TreeState, { descent: { line }, continues }: Chosen): Line {
   const counted = continues < 0 ? 0 : (state.continuing.splice(continues, 1)[0]?.path.length ?? 0);
-  countInFlight(state, line.path.slice(counted), 1);
+  countInFlight(state, counted === 0 ? line.path : line.path.slice(counted), 1);
   return line;
 }
 
@@ -35,14 +38,15 @@ export function take(state: TreeState, { line, continues }: Chosen): Line {
 export function reserve<Params>(
   policy: Pick<TreePolicy<never, Params>, "notes">,
   state: TreeState<Params>,
-  chosen: Chosen & { readonly kind: "action" },
+  chosen: Chosen,
+  { child, slot }: Descent & { readonly kind: "action" },
 ): TreeRecord {
   const { tree, book, config } = state;
   const line = take(state, chosen);
   const from = line.path[line.path.length - 1] as number;
-  const action = chosen.child === NONE ? actionOf(state, from, chosen.slot) : tree.label(chosen.child);
-  const row = chosen.child === NONE ? addRow(state, { from, slot: chosen.slot, action }) : chosen.child;
-  countInFlight(state, [row], 1);
+  const action = child === NONE ? actionOf(state, from, slot) : tree.label(child);
+  const row = child === NONE ? addRow(state, { from, slot, action }) : child;
+  tree.columns.inFlight.add(row, 1);
   const isStochastic = config.stochastic;
   const rewards = [...line.rewards, isStochastic ? 0 : tree.columns.reward.get(row)];
   const notes = policy.notes?.(state, from) ?? [];
@@ -54,11 +58,9 @@ function addRow(
   { from, slot, action }: { from: number; slot: number; action: string | null },
 ): number {
   const { tree, book, config } = state;
-  const last = tree.columns.lastChild.get(from);
-  const behind = Math.max((tree.actions(from)?.length ?? 0) - 1, last === NONE ? -1 : tree.columns.slot.get(last));
   return tree.addChild({
     parent: from,
-    slot: action === null ? behind + 1 : slot,
+    slot: action === null ? Math.max(tree.actions(from)?.length ?? 0, tree.slotEnd(from)) : slot,
     label: action,
     // The row of an action is moved by whoever takes it.
     flags: config.stochastic ? Flag.chance | (tree.sign(from) < 0 ? Flag.second : 0) : 0,
@@ -78,6 +80,7 @@ export function capOf(state: TreeState): SearchBlock | null {
   return isSpent(state) && state.continuing.length === 0 ? "simulations" : null;
 }
 
+/** Why no new trial is given, the window included; null where one may be. What the algorithm has to say comes on top. */
 export function blockOf(state: TreeState): SearchBlock | null {
   return capOf(state) ?? (state.book.open.length >= state.config.window ? "window" : null);
 }

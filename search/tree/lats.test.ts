@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { exportNodes, lats, SearchError, type StepResult, type TreeTrial } from "../index.js";
+import { runs } from "../testing/runs.js";
 import { IN_ORDER, scheduleOf } from "../testing/schedule.js";
 import { runTree, runTreeSchedule, scriptedWorld, type TreeWorld } from "../testing/tree-run.js";
 
@@ -22,12 +23,12 @@ const attempts: TreeWorld = ({ id, from }): StepResult => {
 function searched(own: object): TreeTrial[] {
   return runTree(
     lats,
-    lats.init({ root: {}, children: 4, window: 1, range: [0, 1], maxTrials: 60, ...own }, 1),
+    lats.init({ root: {}, children: 4, window: 1, range: [0, 1], maxTrials: 40, ...own }, 1),
     attempts,
   );
 }
 
-test("a state has all its proposals before one of them is gone on with, and never more", () => {
+test("trap, three rules for unvisited children: the one here is that a state has all its proposals before one is gone on with, and never more", () => {
   const asked = searched({});
   const counts = new Map<number, number>();
   for (const { from } of asked) {
@@ -70,7 +71,7 @@ test("any schedule and restarts, same state as in order, notes included", () => 
       expect(exportNodes(plain.state).every(({ inFlight }) => inFlight === 0)).toBe(true);
     },
   );
-  fc.assert(property, { numRuns: 30 });
+  fc.assert(property, runs(10));
 });
 
 test.each<[object, string]>([

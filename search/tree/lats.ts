@@ -9,6 +9,7 @@ import { Kind, NONE } from "./tree.js";
 import type { TreeSearch } from "./tree-algorithm.js";
 import { createTreeSearch } from "./tree-search.js";
 
+/** Options of `lats`. */
 export interface LatsOptions extends Omit<TreeOptions, "widening"> {
   /** Proposals at each state. Default 5. */
   readonly children?: number;

@@ -8,7 +8,8 @@ type Policy<Params> = Pick<TreePolicy<never, Params>, "backup" | "evaluate">;
 
 /** Counts a simulation as under way, or with -1 as not. */
 export function countInFlight({ tree }: TreeState, path: readonly number[], difference: 1 | -1): void {
-  for (const node of path) tree.columns.inFlight.add(node, difference);
+  const { inFlight } = tree.columns;
+  for (let index = 0; index < path.length; index += 1) inFlight.add(path[index] as number, difference);
 }
 
 /** A trial that taught nothing: what it had reserved is given back. */
@@ -40,8 +41,8 @@ export function mergeStep<Params>(
   const row = record.path.at(-1) as number;
   if (tree.has(row, Flag.chance)) return mergeOutcome(policy, state, record, step);
   countInFlight(state, record.path, -1);
-  const path = record.path.slice(0, -1);
-  const rewards = [...record.rewards.slice(0, -1), step.reward];
+  const rewards = [...record.rewards];
+  rewards[rewards.length - 1] = step.reward;
   const twin = record.action === null ? findTwin(tree, record.from, row, step) : NONE;
   if (twin !== NONE) {
     dropIfUnused(state, row);
@@ -49,25 +50,23 @@ export function mergeStep<Params>(
     const value = isSameEnd ? 0 : tree.kind(twin) === Kind.link ? undefined : step.value;
     // The reward is that of the action as it was first told.
     rewards[rewards.length - 1] = tree.columns.reward.get(twin);
-    backUp(policy, state, { path: [...path, twin], rewards }, value);
+    backUp(policy, state, { path: [...record.path.slice(0, -1), twin], rewards }, value);
     return NONE;
   }
-  path.push(row);
   tree.columns.reward.set(row, step.reward);
   if (record.action === null) tree.setLabel(row, step.action);
   const known = step.key === null ? undefined : state.nodeOfKey.get(step.key);
   if (known !== undefined) {
     tree.columns.kind.set(row, Kind.link);
     tree.columns.target.set(row, known);
-    if (!path.includes(known) && !step.terminated) {
-      path.push(known);
+    if (!record.path.includes(known) && !step.terminated) {
       rewards.push(0);
-      backUp(policy, state, { path, rewards }, step.value);
-    } else backUp(policy, state, { path, rewards });
+      backUp(policy, state, { path: [...record.path, known], rewards }, step.value);
+    } else backUp(policy, state, { path: record.path, rewards });
     return NONE;
   }
   open(policy, state, row, step);
-  backUp(policy, state, { path, rewards });
+  backUp(policy, state, { path: record.path, rewards });
   return row;
 }
 

@@ -19,6 +19,7 @@ export function gumbels({ seed, depth, count }: NoiseNames): number[] {
   return Array.from({ length: count }, (_, index) => -Math.log(-Math.log(draws(seed, "gumbel", depth, index)())));
 }
 
+/** exp(logit) divided by the sum of all; never overflows, because the largest is taken away first. */
 export function softmax(logits: readonly number[]): number[] {
   const largest = logits.reduce((most, logit) => Math.max(most, logit), Number.NEGATIVE_INFINITY);
   const weights = logits.map((logit) => Math.exp(logit - largest));

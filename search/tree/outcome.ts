@@ -75,6 +75,8 @@ interface StepLimits {
   readonly isHeld: (checkpoint: string) => boolean;
 }
 
+const TEXTS = ["action", "key", "note", "checkpoint"] as const;
+
 /** @throws SearchError `INVALID_OUTCOME` naming the field. */
 export function recordStep(step: StepResult, { config, isProposal, isHeld }: StepLimits): RecordedStep {
   const { reward, terminated, key, note, checkpoint } = step;
@@ -82,8 +84,8 @@ export function recordStep(step: StepResult, { config, isProposal, isHeld }: Ste
   if (typeof terminated !== "boolean") throw invalidOutcome("terminated", terminated, "true or false");
   if (isProposal !== (step.action !== undefined))
     throw invalidOutcome("action", step.action, isProposal ? "what was proposed" : "left out: the trial had one");
-  for (const [field, text] of Object.entries({ action: step.action, key, note, checkpoint }))
-    if (text !== undefined && !isKey(text)) throw invalidOutcome(field, text, "a short string");
+  for (const field of TEXTS)
+    if (step[field] !== undefined && !isKey(step[field])) throw invalidOutcome(field, step[field], "a short string");
   if (config.stochastic && key === undefined) throw invalidOutcome("key", key, "given: the search is stochastic");
   if (checkpoint !== undefined && isHeld(checkpoint))
     throw invalidOutcome("checkpoint", checkpoint, "a name that no other checkpoint has");

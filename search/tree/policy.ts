@@ -50,6 +50,7 @@ export interface TreePolicy<Options extends TreeOptions, Params> {
   recommend(state: TreeState<Params>, choices: Choices): Recommendation;
 }
 
+/** What an algorithm makes of the choices at the root when it is asked for an answer. */
 export interface Recommendation {
   readonly score: (index: number) => number;
   readonly probabilities: readonly number[];

@@ -2,6 +2,7 @@ import fc from "fast-check";
 import { Packr, Unpackr } from "msgpackr";
 import { describe, expect, test } from "vitest";
 import { exportNodes, gumbelMuZero, puct, type TreeOptions, type TreeSearch, type TreeState, uct } from "../index.js";
+import { runs } from "../testing/runs.js";
 import { IN_ORDER, type Schedule, scheduleOf } from "../testing/schedule.js";
 import { runTreeSchedule, scriptedWorld, type TreeScript } from "../testing/tree-run.js";
 
@@ -57,7 +58,6 @@ const settings: fc.Arbitrary<Setting> = fc
     const shared = { ...base, ...kind, players: script.players, root: { ...root, ...value } };
     return { ...withAlgorithm(name, shared), script, seed };
   });
-const runs = { numRuns: 40 };
 
 function withAlgorithm(name: string, shared: TreeOptions): Pick<Setting, "search" | "options"> {
   const search = (name === "puct" ? puct : name === "gumbel" ? gumbelMuZero : uct) as unknown as Setting["search"];
@@ -85,7 +85,7 @@ describe("tree searches, properties", () => {
       expect(exportNodes(other.state)).toEqual(exportNodes(plain.state));
       expect(text(setting.search, other.state)).toBe(text(setting.search, plain.state));
     });
-    fc.assert(property, { numRuns: 100 });
+    fc.assert(property, runs(30));
   });
 
   test("state through JSON or MessagePack at any moment, continues as uninterrupted", () => {
@@ -104,7 +104,7 @@ describe("tree searches, properties", () => {
         expect(text(setting.search, other.state)).toBe(text(setting.search, plain.state));
       },
     );
-    fc.assert(property, runs);
+    fc.assert(property, runs(12));
   });
 
   test("search at rest, nothing in flight, and exactly the checkpoints of the tree are left", () => {
@@ -117,7 +117,7 @@ describe("tree searches, properties", () => {
       expect(exportNodes(state)).toHaveLength(state.tree.live);
       expect(state.tree.live).toBeLessThanOrEqual(state.config.maxNodes);
     });
-    fc.assert(property, runs);
+    fc.assert(property, runs(12));
   });
 
   test("tree without transpositions and proposals, visits of a node = 1 + visits of its children", () => {
@@ -140,7 +140,7 @@ describe("tree searches, properties", () => {
         else expect([node, visits]).toEqual([node, below + own]);
       }
     });
-    fc.assert(property, runs);
+    fc.assert(property, runs(12));
   });
 
   test("rewards of any finite size, all numbers stay finite", () => {
@@ -157,7 +157,7 @@ describe("tree searches, properties", () => {
       }
       expect(Number.isFinite(setting.search.best(state).score)).toBe(true);
     });
-    fc.assert(property, runs);
+    fc.assert(property, runs(12));
   });
 
   test("subtree dropped, nothing outside of it changes, and the search goes on in its space", () => {
@@ -182,7 +182,7 @@ describe("tree searches, properties", () => {
       const continued = search.restore(JSON.parse(text(search, state)));
       expect(continued.tree.size).toBe(size);
     });
-    fc.assert(property, runs);
+    fc.assert(property, runs(12));
   });
 
   test("root moved to a child, the subtree stays as it is and everything else is gone", () => {
@@ -208,6 +208,6 @@ describe("tree searches, properties", () => {
       const again = search.restore(JSON.parse(text(search, state)));
       expect(text(search, again)).toBe(text(search, state));
     });
-    fc.assert(property, runs);
+    fc.assert(property, runs(12));
   });
 });

@@ -21,6 +21,7 @@ export interface RootNoise {
   readonly given?: readonly number[];
 }
 
+/** Options of `puct`. */
 export interface PuctOptions extends TreeOptions {
   /**
    * - `alphazero`: returns as they are, in [-1, 1]; actions without visits count as 0.

@@ -48,6 +48,7 @@ export interface TreeState<Params = unknown> {
   isStuck: boolean;
 }
 
+/** What `serialise` returns: plain data that JSON and MessagePack carry exactly. */
 export interface SerialisedTree {
   readonly format: number;
   readonly algorithm: string;

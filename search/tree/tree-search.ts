@@ -113,7 +113,9 @@ class TreeSearchImpl<Options extends TreeOptions, Params> implements TreeSearch<
 
   forecast(state: TreeState<Params>, count: number): readonly Forecast[] {
     const mayAsk = capOf(state) === null;
-    return forecastTree(state, checkCount(count), () => (mayAsk ? choose(this.#policy, state) : null));
+    return forecastTree(state, checkCount(count), () =>
+      mayAsk ? (choose(this.#policy, state)?.descent ?? null) : null,
+    );
   }
 
   advanceRoot(state: TreeState<Params>, node: number): Changed<TreeState<Params>> {
@@ -198,8 +200,8 @@ class TreeSearchImpl<Options extends TreeOptions, Params> implements TreeSearch<
       if (chosen === null) {
         state.isStuck = true;
         if (state.book.head?.phase !== "settled") return null;
-      } else if (chosen.kind === "action") {
-        return reserve(this.#policy, state, chosen);
+      } else if (chosen.descent.kind === "action") {
+        return reserve(this.#policy, state, chosen, chosen.descent);
       } else {
         known += 1;
         const { path, rewards } = take(state, chosen);

@@ -1,6 +1,7 @@
-import { Column } from "../column.js";
+import { ChildSlots } from "./child-slots.js";
+import { INTEGER, INTEGER_STRIDE, NONE, type RowData, Rows, type TreeColumns } from "./rows.js";
 
-export const NONE = -1;
+export { NONE };
 
 /**
  * What a row is.
@@ -26,53 +27,12 @@ export const Flag = {
   second: 8,
 } as const;
 
-export const INTEGER_FIELDS = [
-  "kind",
-  "flags",
-  "parent",
-  /** Position in the parent's list of actions; proposals come behind the list. Outcomes of a chance node: order of discovery. */
-  "slot",
-  "firstChild",
-  "lastChild",
-  /** The next child of the same parent; for free rows the next free row. */
-  "nextSibling",
-  /** Children, dead and pending ones included. */
-  "childCount",
-  /** Decisions from the first root. */
-  "depth",
-  /** Simulations that came through and are merged, its own evaluation included. */
-  "visits",
-  /** Simulations under way that came through. */
-  "inFlight",
-  /** The trial that found it. */
-  "trial",
-  /** Of links: the row of the state. */
-  "target",
-] as const;
-export const REAL_FIELDS = [
-  /** Value of the state for player 0: what the backup rule makes of the evaluations below. */
-  "value",
-  /** The value that the state was first told to have. */
-  "raw",
-  /** Reward for player 0 of the step that leads here. */
-  "reward",
-  /** Mean of squares of normalised returns of the step that leads here; kept only where a rule asks for it. */
-  "squares",
-  /** See `Flag.bounded`. */
-  "bound",
-] as const;
-
-type IntegerField = (typeof INTEGER_FIELDS)[number];
-type RealField = (typeof REAL_FIELDS)[number];
-/** The storage of each column, for tight loops; replaced when the tree grows. */
-type TreeStorage = Readonly<Record<IntegerField | RealField, Float64Array | Int32Array>>;
-export type TreeColumns = Readonly<Record<IntegerField | RealField, Column>>;
-
+/** A tree as plain data: one list a field, by row. */
 export interface TreeData {
   readonly root: number;
   readonly firstFree: number;
   readonly live: number;
-  readonly columns: Readonly<Record<IntegerField | RealField, readonly number[]>>;
+  readonly columns: RowData;
   readonly labels: readonly (string | null)[];
   readonly keys: readonly (string | null)[];
   readonly checkpoints: readonly (string | null)[];
@@ -84,6 +44,7 @@ export interface TreeData {
   readonly priors: readonly (readonly [node: number, priors: readonly number[]])[];
 }
 
+/** What is known of a child before anything came of it. */
 export interface NewChild {
   readonly parent: number;
   readonly slot: number;
@@ -93,27 +54,20 @@ export interface NewChild {
   readonly depth: number;
 }
 
-const ALL_FIELDS = [...INTEGER_FIELDS, ...REAL_FIELDS] as const;
-const EMPTY: Readonly<Partial<Record<IntegerField | RealField, number>>> = {
-  parent: NONE,
-  firstChild: NONE,
-  lastChild: NONE,
-  nextSibling: NONE,
-  trial: NONE,
-  target: NONE,
-};
-
 /**
- * The rows of a search tree, one column a field. The index of a row is the id of its node: it stays the same until the node is
- * dropped, and may then be given to another. About 130 bytes a node, and what its strings and priors take.
+ * The rows of a search tree. The index of a row is the id of its node: it stays the same until the node is dropped, and may then be
+ * given to another. 168 bytes a node and 4 for each action of a node with children, and what its strings and priors take.
  */
 export class Tree {
   readonly columns: TreeColumns;
   root: number;
   /** Rows that are in use. */
   live: number;
+  /** The numbers of all rows; `columns` has the same field by field. */
+  readonly rows: Rows;
+  /** Children by their slots. */
+  readonly slots: ChildSlots;
   #firstFree: number;
-  #storage: TreeStorage;
   /** From the parent to this node; null for the root and for outcomes of chance nodes. */
   readonly #labels: (string | null)[];
   /** What the environment calls the state. */
@@ -128,12 +82,9 @@ export class Tree {
   #lastList: readonly string[] | null = null;
 
   constructor(data: TreeData) {
-    const entries = ALL_FIELDS.map((field) => {
-      const kind = (INTEGER_FIELDS as readonly string[]).includes(field) ? "int32" : "float64";
-      return [field, new Column(data.columns[field], kind)] as const;
-    });
-    this.columns = Object.fromEntries(entries) as Record<IntegerField | RealField, Column>;
-    this.#storage = storageOf(this.columns);
+    this.rows = new Rows(data.columns);
+    this.columns = this.rows.columns;
+    this.slots = new ChildSlots(this.rows);
     this.root = data.root;
     this.live = data.live;
     this.#firstFree = data.firstFree;
@@ -146,22 +97,17 @@ export class Tree {
     for (const [node, priors] of data.priors) this.#priors[node] = Float64Array.from(priors);
   }
 
-  /** Valid until a child is added. */
-  get storage(): TreeStorage {
-    return this.#storage;
-  }
-
   /** Rows, free ones included. */
   get size(): number {
-    return this.columns.kind.length;
+    return this.rows.length;
   }
 
   kind(node: number): number {
-    return this.columns.kind.get(node);
+    return this.rows.integers[node * INTEGER_STRIDE + INTEGER.kind] as number;
   }
 
   has(node: number, flag: number): boolean {
-    return (this.columns.flags.get(node) & flag) !== 0;
+    return ((this.rows.integers[node * INTEGER_STRIDE + INTEGER.flags] as number) & flag) !== 0;
   }
 
   raise(node: number, flag: number): void {
@@ -244,6 +190,7 @@ export class Tree {
     else columns.nextSibling.set(last, node);
     columns.lastChild.set(parent, node);
     columns.childCount.add(parent, 1);
+    this.slots.set(parent, slot, node);
     return node;
   }
 
@@ -261,6 +208,15 @@ export class Tree {
     return children;
   }
 
+  /** One more than the greatest slot of a child; 0 without children. */
+  slotEnd(parent: number): number {
+    const { firstChild, nextSibling, slot } = this.columns;
+    let end = 0;
+    for (let child = firstChild.get(parent); child !== NONE; child = nextSibling.get(child))
+      end = Math.max(end, slot.get(child) + 1);
+    return end;
+  }
+
   /** Takes a node out of its parent's children. */
   detach(node: number): void {
     const { firstChild, lastChild, nextSibling, parent: parents } = this.columns;
@@ -272,11 +228,13 @@ export class Tree {
     else nextSibling.set(before, next);
     if (lastChild.get(parent) === node) lastChild.set(parent, before);
     this.columns.childCount.add(parent, -1);
+    this.slots.set(parent, this.columns.slot.get(node), NONE);
   }
 
   /** Gives a row back. Nothing may point to it any more. */
   free(node: number): void {
-    for (const field of ALL_FIELDS) this.columns[field].set(node, EMPTY[field] ?? 0);
+    this.slots.forget(node);
+    this.rows.clear(node);
     this.columns.nextSibling.set(node, this.#firstFree);
     this.#firstFree = node;
     this.live -= 1;
@@ -296,12 +254,11 @@ export class Tree {
     });
     const priors: (readonly [number, readonly number[]])[] = [];
     for (const [node, values] of this.#priors.entries()) if (values !== null) priors.push([node, Array.from(values)]);
-    const columns = Object.fromEntries(ALL_FIELDS.map((field) => [field, this.columns[field].toArray()]));
     return {
       root: this.root,
       firstFree: this.#firstFree,
       live: this.live,
-      columns: columns as Record<IntegerField | RealField, number[]>,
+      columns: this.rows.toData(),
       labels: [...this.#labels],
       keys: [...this.#keys],
       checkpoints: [...this.#checkpoints],
@@ -320,8 +277,7 @@ export class Tree {
       this.columns.nextSibling.set(node, NONE);
       return node;
     }
-    for (const field of ALL_FIELDS) this.columns[field].push(EMPTY[field] ?? 0);
-    if (this.columns.kind.storage !== this.#storage.kind) this.#storage = storageOf(this.columns);
+    this.rows.push();
     this.#labels.push(null);
     this.#keys.push(null);
     this.#checkpoints.push(null);
@@ -341,7 +297,7 @@ export class Tree {
 
   #intern(list: readonly string[]): readonly string[] {
     const last = this.#lastList;
-    if (last?.length === list.length && last.every((action, index) => action === list[index])) return last;
+    if (last !== null && isSame(last, list)) return last;
     this.#lastList = this.#internAnew(list);
     return this.#lastList;
   }
@@ -359,19 +315,21 @@ export class Tree {
 
 const MOST_KNOWN_LISTS = 1_024;
 
-function storageOf(columns: TreeColumns): TreeStorage {
-  const entries = ALL_FIELDS.map((field) => [field, columns[field].storage] as const);
-  return Object.fromEntries(entries) as TreeStorage;
+function isSame(one: readonly string[], two: readonly string[]): boolean {
+  if (one.length !== two.length) return false;
+  for (let index = 0; index < one.length; index += 1) if (one[index] !== two[index]) return false;
+  return true;
 }
 
 /** A tree of one pending root. */
 export function createTree(): Tree {
-  const columns = Object.fromEntries(ALL_FIELDS.map((field) => [field, [EMPTY[field] ?? 0]]));
+  const rows = new Rows();
+  rows.push();
   const tree = new Tree({
     root: 0,
     firstFree: NONE,
     live: 1,
-    columns: columns as Record<IntegerField | RealField, number[]>,
+    columns: rows.toData(),
     labels: [null],
     keys: [null],
     checkpoints: [null],

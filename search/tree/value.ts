@@ -1,3 +1,4 @@
+import { INTEGER, INTEGER_STRIDE, REAL, REAL_STRIDE } from "./rows.js";
 import type { TreeState } from "./state.js";
 import { Flag, Kind } from "./tree.js";
 
@@ -15,7 +16,7 @@ export function nextMean(mean: number, value: number, count: number): number {
 
 /** What a state is worth for player 0: exact where it is closed, and never worse for the mover than what is proven. */
 export function stateValue({ tree, config }: TreeState, node: number): number {
-  const value = tree.storage.value[node] as number;
+  const value = tree.rows.reals[node * REAL_STRIDE + REAL.value] as number;
   if (!config.solver || !tree.has(node, Flag.bounded)) return value;
   const bound = tree.columns.bound.get(node);
   if (tree.has(node, Flag.closed)) return bound;
@@ -25,9 +26,11 @@ export function stateValue({ tree, config }: TreeState, node: number): number {
 /** What the step to a child returns for player 0: its reward, and the discounted value of where it leads. */
 export function stepReturn(state: TreeState, child: number): number {
   const { tree, config } = state;
-  const { flags, value, reward } = tree.storage;
-  if (((flags[child] as number) & Flag.chance) !== 0) return value[child] as number;
-  return finite((reward[child] as number) + config.discount * stateValue(state, tree.state(child)));
+  const { integers, reals } = tree.rows;
+  const at = child * REAL_STRIDE;
+  const isChance = ((integers[child * INTEGER_STRIDE + INTEGER.flags] as number) & Flag.chance) !== 0;
+  if (isChance) return reals[at + REAL.value] as number;
+  return finite((reals[at + REAL.reward] as number) + config.discount * stateValue(state, tree.state(child)));
 }
 
 /** Where `value` lies between the bounds, 0 and 1 being the bounds; 0 where they are equal. */

@@ -1,5 +1,6 @@
 import type { NodeView, PathStep } from "../algorithm.js";
-import { Choices, fillChoices } from "./choices.js";
+import { Choices } from "./choices.js";
+import { fillChoices } from "./fill-choices.js";
 import type { TreePolicy } from "./policy.js";
 import type { TreeState } from "./state.js";
 import { Flag, Kind, NONE } from "./tree.js";
@@ -25,6 +26,7 @@ export interface ActionStatistics {
 
 type Recommend<Params> = Pick<TreePolicy<never, Params>, "recommend" | "best">;
 
+/** Of all actions of the root that have a name, in the order of the action list. */
 export function rootStatistics<Params>(policy: Recommend<Params>, state: TreeState<Params>): ActionStatistics[] {
   const { tree } = state;
   const choices = rootChoices(state);
@@ -106,6 +108,7 @@ function rootChoices(state: TreeState): Choices {
   return choices;
 }
 
+/** A node as callers see it; of a link, the state that it leads to. */
 export function viewNode(state: TreeState, node: number): NodeView {
   const { tree } = state;
   const { columns } = tree;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use coppice_wire::vmm::{Command, Event, GuestEnd};
 
 use crate::Rig;
+use crate::refusals;
 use crate::vmm::{Outcome, Vmm};
 
 type Check = fn(&mut Rig) -> Outcome<()>;
@@ -43,15 +44,18 @@ pub const ALL: &[(&str, Check)] = &[
     ("control socket's end ends the process", socket_end_ends),
     (
         "commands in the wrong state are refused and do no harm",
-        wrong_state_is_refused,
+        refusals::wrong_state_is_refused,
     ),
-    ("bad boots are refused with their reason", bad_boots_are_refused),
+    (
+        "bad boots are refused with their reason",
+        refusals::bad_boots_are_refused,
+    ),
     ("power-off, reset, panic end the VM orderly", guest_ends),
     ("fifty children at once all answer", fifty_at_once),
     ("two hundred forks leave nothing behind", no_leaks),
 ];
 
-fn equal<T: PartialEq + std::fmt::Debug>(what: &str, actual: T, expected: T) -> Outcome<()> {
+pub fn equal<T: PartialEq + std::fmt::Debug>(what: &str, actual: T, expected: T) -> Outcome<()> {
     if actual == expected {
         Ok(())
     } else {
@@ -59,7 +63,7 @@ fn equal<T: PartialEq + std::fmt::Debug>(what: &str, actual: T, expected: T) -> 
     }
 }
 
-fn ensure(what: &str, holds: bool) -> Outcome<()> {
+pub fn ensure(what: &str, holds: bool) -> Outcome<()> {
     if holds { Ok(()) } else { Err(what.into()) }
 }
 
@@ -417,112 +421,6 @@ fn socket_end_ends(rig: &mut Rig) -> Outcome<()> {
         )?;
     }
     Ok(())
-}
-
-fn refused(vmm: &mut Vmm, command: &Command, code: &str) -> Outcome<()> {
-    vmm.send(command)?;
-    match vmm.answer()? {
-        Event::Failed {
-            code: given, poisons, ..
-        } => equal("refusal", (given.as_str(), poisons), (code, false)),
-        other => Err(format!("{command:?}: expected Failed, got {other:?}").into()),
-    }
-}
-
-fn wrong_state_is_refused(rig: &mut Rig) -> Outcome<()> {
-    let boot = Command::Boot {
-        config: rig.config.clone(),
-    };
-    let mut child = rig.child()?;
-    for command in [
-        &boot,
-        &Command::Resume { at_ns: None },
-        &Command::Fork { tag: 1, at_ns: 0 },
-    ] {
-        refused(&mut child, command, "VMM_WRONG_STATE")?;
-    }
-    child.request_fork(2)?;
-    ensure("fork with a socket", matches!(child.answer()?, Event::Failed { .. }))?;
-    equal("count", child.number("count")?, 2)?;
-    child.park()?;
-    for command in [
-        &boot,
-        &Command::Pause,
-        &Command::Resume { at_ns: None },
-        &Command::Park,
-        &Command::Agent { data: vec![] },
-    ] {
-        refused(&mut child, command, "VMM_WRONG_STATE")?;
-    }
-    refused(&mut child, &Command::Fork { tag: 3, at_ns: 0 }, "VMM_PROTOCOL")?;
-    let mut grandchild = child.fork()?.child;
-    equal("count", grandchild.number("count")?, 3)?;
-    grandchild.close()?;
-    child.close()
-}
-
-fn bad_boots_are_refused(rig: &mut Rig) -> Outcome<()> {
-    let good = rig.config.clone();
-    let mut vmm = Vmm::spawn(&rig.vmm)?;
-    for (change, code) in [
-        (
-            coppice_wire::vmm::BootConfig {
-                memory_mib: 1,
-                ..good.clone()
-            },
-            "VMM_BAD_SIZE",
-        ),
-        (
-            coppice_wire::vmm::BootConfig {
-                vcpus: 0,
-                ..good.clone()
-            },
-            "VMM_BAD_SIZE",
-        ),
-        (
-            coppice_wire::vmm::BootConfig {
-                kernel: "/nowhere".into(),
-                ..good.clone()
-            },
-            "VMM_BOOT_FILES",
-        ),
-        (
-            coppice_wire::vmm::BootConfig {
-                kernel: good.initrd.clone(),
-                ..good.clone()
-            },
-            "VMM_BOOT_FILES",
-        ),
-        (
-            coppice_wire::vmm::BootConfig {
-                image: "/nowhere".into(),
-                ..good.clone()
-            },
-            "VMM_BOOT_FILES",
-        ),
-        (
-            coppice_wire::vmm::BootConfig {
-                initrd: "/nowhere".into(),
-                ..good.clone()
-            },
-            "VMM_BOOT_FILES",
-        ),
-        (
-            coppice_wire::vmm::BootConfig {
-                extra_cmdline: "x".repeat(3000),
-                ..good.clone()
-            },
-            "VMM_BOOT_FILES",
-        ),
-    ] {
-        refused(&mut vmm, &Command::Boot { config: change }, code)?;
-    }
-    vmm.send(&Command::Boot { config: good })?;
-    ensure(
-        "good boot after bad ones",
-        matches!(vmm.answer()?, Event::Started { .. }),
-    )?;
-    vmm.close()
 }
 
 fn guest_ends(rig: &mut Rig) -> Outcome<()> {

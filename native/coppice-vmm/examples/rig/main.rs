@@ -16,6 +16,7 @@ use crate::vmm::{Outcome, Vmm};
 mod checks;
 mod figures;
 mod host;
+mod refusals;
 mod vmm;
 
 /// What every check starts from.
