@@ -2,6 +2,8 @@ import { defineConfig } from "vitest/config";
 
 export default defineConfig({
   test: {
+    // Half of the time goes into starting processes and importing: all processors share it.
+    maxWorkers: "100%",
     projects: [
       {
         test: {

@@ -272,6 +272,8 @@ export interface PoolStats {
 export interface Pool {
   /** How many forks of the checkpoint will soon be asked for; replaces the last forecast, and fades by itself. */
   forecast(checkpointId: string, weight: number): void;
+  /** Children that wait for a fork of the checkpoint. */
+  ready(checkpointId: string): number;
   stats(): PoolStats;
 }
 

@@ -150,7 +150,7 @@ describe("fork", () => {
     const begin = await uptime(first);
     await using checkpoint = await first.park();
     host.pool.forecast(checkpoint.id, 2);
-    await vi.waitFor(() => expect(host.pool.stats().ready).toBeGreaterThan(0), { timeout: 10_000 });
+    await vi.waitFor(() => expect(host.pool.ready(checkpoint.id)).toBeGreaterThan(0), { timeout: 10_000 });
     await new Promise((resolve) => setTimeout(resolve, 2_000));
     const { hits } = host.pool.stats();
     await using ready = await checkpoint.fork();
@@ -236,7 +236,7 @@ describe("fork", () => {
     await vi.waitFor(() => {
       // Said again and again: a forecast fades, and a busy machine may need longer than that.
       joined.pool.forecast(root.id, 3);
-      expect(joined.pool.stats().ready).toBeGreaterThanOrEqual(3);
+      expect(joined.pool.ready(root.id)).toBeGreaterThanOrEqual(3);
     }, 60_000);
     const hostnames = new Set<string>();
     for (let index = 0; index < 3; index += 1) {

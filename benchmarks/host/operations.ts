@@ -57,8 +57,7 @@ async function settle({ host, signal }: Bench, template: Template): Promise<void
   host.pool.forecast(template.id, 2);
   for (;;) {
     signal.throwIfAborted();
-    const { ready, preparing } = host.pool.stats();
-    if (ready > 0 && preparing === 0) return;
+    if (host.pool.ready(template.id) > 0 && host.pool.stats().preparing === 0) return;
     if (performance.now() > deadline) throw new Error(`no child was forked ahead within ${READY_WAIT_MS} ms`);
     await pause(READY_POLL_MS);
   }

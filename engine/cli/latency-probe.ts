@@ -67,10 +67,7 @@ async function waitForChild(host: Host, template: Template, signal: AbortSignal)
   host.pool.forecast(template.id, 2);
   const deadline = performance.now() + READY_WAIT_MS;
   // With nothing else going on: not while another child is being made either.
-  const isSettled = (): boolean => {
-    const { ready, preparing } = host.pool.stats();
-    return ready > 0 && preparing === 0;
-  };
+  const isSettled = (): boolean => host.pool.ready(template.id) > 0 && host.pool.stats().preparing === 0;
   while (!isSettled() && performance.now() < deadline) {
     signal.throwIfAborted();
     await new Promise((resolve) => setTimeout(resolve, READY_POLL_MS));

@@ -80,6 +80,7 @@ class HostHandle implements Host {
     this.#pool = pool;
     this.pool = Object.freeze({
       forecast: (checkpointId: string, weight: number) => pool.forecast(checkpointId, weight),
+      ready: (checkpointId: string) => pool.ready(checkpointId),
       stats: () => pool.stats(),
     });
     this.images = Object.freeze({

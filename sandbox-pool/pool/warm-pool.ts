@@ -39,6 +39,8 @@ export interface WarmPool {
   acquire(checkpoint: string, count: number, options?: ChildOptions): Promise<readonly AcquireResult[]>;
   /** How many children of the checkpoint will soon be asked for; replaces the last forecast, and fades like demand. */
   forecast(checkpoint: string, weight: number): void;
+  /** Children that wait for a fork of the checkpoint. */
+  ready(checkpoint: string): number;
   /** The checkpoint is dropped: its waiting children are closed. Leases go on. */
   forget(checkpoint: string): Promise<void>;
   /** Ends the pool: waiting children are closed, whoever waits or comes gets `reason`, else `POOL_CLOSED`. Leases go on. */
@@ -112,6 +114,10 @@ class ForkAheadPool implements WarmPool {
       this.#books.shelf(checkpoint).forecast(this.#books.now(), weight);
       this.#refiller.wake();
     }
+  }
+
+  ready(checkpoint: string): number {
+    return this.#books.shelves.get(checkpoint)?.ready.length ?? 0;
   }
 
   async forget(checkpoint: string): Promise<void> {
