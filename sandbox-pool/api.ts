@@ -177,7 +177,8 @@ export interface Sandbox extends AsyncDisposable {
   park(options?: CallOptions & { readonly name?: string }): Promise<Checkpoint>;
   /**
    * A checkpoint of this moment; the sandbox goes on, and so do its calls. In forks of the checkpoint the programs of such
-   * calls run too, and nobody waits for them. Cheaper than this is `park`, for a sandbox that need not go on.
+   * calls run too, and nobody waits for them. Cheaper than this is `park`, for a sandbox that need not go on. In a template's
+   * `warmUp` it is refused with `VMM_WRONG_STATE`: what was booted has to be parked once.
    */
   checkpoint(options?: CallOptions & { readonly name?: string }): Promise<Checkpoint>;
   /**

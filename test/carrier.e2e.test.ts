@@ -225,7 +225,7 @@ describe("a carrier", () => {
 });
 
 describe("too little memory", () => {
-  it("refuses forks typed, ends guests that take more than there is, and leaves the host and its checkpoints", async () => {
+  it("refuses forks typed, and leaves the host and its checkpoints, whatever becomes of the guests", async () => {
     vi.stubEnv("COPPICE_CARRIER_MEMORY_MIB", "640");
     await using host = await connectHost({ kind: "carrier", pool: { maxReady: 0 } });
     const image = await host.images.build({ debian: {} });

@@ -158,7 +158,7 @@ describe("fork", () => {
     await expectRightTime(ready);
     await using forked = await checkpoint.fork({ keepRandomness: true });
     await expectRightTime(forked);
-    // Their own clock has stood still while they did.
+    // Their own clock never runs backwards.
     for (const sandbox of [ready, forked]) expect(await uptime(sandbox)).toBeGreaterThanOrEqual(begin);
     await using parked = await ready.park();
     await using child = await parked.fork();

@@ -94,7 +94,8 @@ function ratios(operations: Readonly<Record<string, OperationReport>>): Readonly
   return Object.fromEntries(
     RATIOS.flatMap(({ name, a, b }) => {
       const [above, below] = [operations[a], operations[b]];
-      return above === undefined || below === undefined ? [] : [[name, ratio(above, below)] as const];
+      const quotient = above === undefined || below === undefined ? undefined : ratio(above, below);
+      return quotient === undefined ? [] : [[name, quotient] as const];
     }),
   );
 }

@@ -8,8 +8,8 @@ export interface Distribution {
   readonly p90: number;
   readonly p99: number;
   readonly max: number;
-  /** 95 % interval of the median, from order statistics: no distribution is assumed. */
-  readonly p50Interval: readonly [low: number, high: number];
+  /** 95 % interval of the median, from order statistics: no distribution is assumed. Of fewer than six samples there is none. */
+  readonly p50Interval: readonly [low: number, high: number] | null;
 }
 
 export interface Ratio {
@@ -22,6 +22,9 @@ export interface Ratio {
 
 /** Standard deviations that hold 95 % of a normal distribution. */
 const Z_95 = 1.96;
+
+/** Between the least and the greatest of so many samples lies the median with 96.9 %; of one fewer, with 93.8 %. */
+const LEAST_FOR_INTERVAL = 6;
 
 /** `samples` must not be empty. */
 export function distribution(samples: readonly number[], unit: string): Distribution {
@@ -39,12 +42,13 @@ export function distribution(samples: readonly number[], unit: string): Distribu
     p90: percentile(0.9),
     p99: percentile(0.99),
     max: at(n - 1),
-    p50Interval: [at(Math.floor(n / 2 - spread)), at(Math.ceil(n / 2 + spread))],
+    p50Interval: n < LEAST_FOR_INTERVAL ? null : [at(Math.floor(n / 2 - spread)), at(Math.ceil(n / 2 + spread))],
   };
 }
 
 /** How many times the median of `a` the median of `b` goes into. */
-export function ratio(a: Distribution, b: Distribution): Ratio {
+export function ratio(a: Distribution, b: Distribution): Ratio | undefined {
+  if (a.p50Interval === null || b.p50Interval === null) return undefined;
   return {
     value: round(a.p50 / b.p50),
     low: round(a.p50Interval[0] / b.p50Interval[1]),

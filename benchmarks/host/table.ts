@@ -33,8 +33,8 @@ export function table({ machine, host, noise, operations, ratios }: BenchReport)
 function row(name: string, { unit, n, min, p50, p90, p99, p50Interval }: OperationReport): string[] {
   const show = (value: number): string =>
     unit === "bytes" ? `${(value / BYTES_PER_MIB).toFixed(2)} MiB` : `${milliseconds(value)} ms`;
-  const [low, high] = p50Interval;
-  return [name, String(n), show(min), `${show(p50)} (${show(low)} to ${show(high)})`, show(p90), show(p99)];
+  const interval = p50Interval === null ? "" : ` (${show(p50Interval[0])} to ${show(p50Interval[1])})`;
+  return [name, String(n), show(min), `${show(p50)}${interval}`, show(p90), show(p99)];
 }
 
 function stageLine({ stages }: OperationReport): string {

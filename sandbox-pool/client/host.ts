@@ -174,7 +174,10 @@ class HostHandle implements Host {
       session: this.#session,
       life,
       begin: async (checkpoint, options) => {
-        const [result] = await this.#pool.acquire(checkpoint, 1, options);
+        const [result] = await this.#pool.acquire(checkpoint, 1, {
+          ...options,
+          isReplacement: life.onGone !== undefined,
+        });
         if (result?.ok !== true) throw result?.error ?? nothingForked();
         return { life: toLife(checkpoint, result.lease), isWarm: result.lease.isWarm };
       },

@@ -288,6 +288,17 @@ describe("a sandbox", () => {
     expect(sandbox.id).toBe(id);
   });
 
+  it("that is rewound twice at once refuses the second, whatever becomes of the guest meanwhile", async () => {
+    await using sandbox = await root.fork();
+    daemon.inject({ method: "sandbox.fork", action: { kind: "delay", ms: 20 } });
+    const first = sandbox.rewind();
+    daemon.endGuest(sandbox.id);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    await expect(sandbox.rewind()).rejects.toMatchObject({ code: "SANDBOX_BUSY" });
+    await first;
+    await sandbox.ping();
+  });
+
   it("that is closed while it is rewound leaves neither life behind", async () => {
     const sandbox = await root.fork();
     daemon.inject({ method: "sandbox.fork", action: { kind: "delay", ms: 20 } });

@@ -62,6 +62,8 @@ class SandboxHandle implements Sandbox, GuestWatcher {
   readonly #session: Session;
   #life: Life;
   #state: SandboxState = "live";
+  /** While it is rewound: the state it goes back to where that fails. */
+  #fallback: "live" | "poisoned" | "ended" | undefined;
   /** Why it can't be used, in states `poisoned` and `ended`. */
   #reason: CoppiceError | undefined;
   #closing: Promise<void> | undefined;
@@ -162,6 +164,7 @@ class SandboxHandle implements Sandbox, GuestWatcher {
     checkInput(inputs.parkOptions, options, "options");
     this.#expectUsable();
     const { name, ...spec } = options;
+    const life = this.#life;
     const request = this.#session.request({
       method: "sandbox.checkpoint",
       params: { sandbox: this.id, name },
@@ -170,7 +173,7 @@ class SandboxHandle implements Sandbox, GuestWatcher {
       undo: (late) => this.#session.dropQuietly(late.checkpoint),
     });
     const { result, stages } = await request.catch((error: unknown) => {
-      this.#noteFailure(error);
+      if (life === this.#life) this.#noteFailure(error);
       throw error;
     });
     return this.#parts.toCheckpoint({ id: result.checkpoint, dirtyPages: result.dirtyPages, stages });
@@ -187,20 +190,26 @@ class SandboxHandle implements Sandbox, GuestWatcher {
         remedy: "Say which checkpoint to rewind to: rewind({ to }).",
       });
     }
-    const before = this.#state;
-    if (!mayMove(before, "rewinding")) {
+    if (this.#fallback !== undefined) {
+      throw this.#beingRewound();
+    }
+    if (!mayMove(this.#state, "rewinding")) {
       throw this.#unusable();
     }
-    this.#state = moveSandbox(before, "rewinding");
-    const { life, isWarm } = await this.#parts.begin(checkpoint, spec).catch((error: unknown) => {
-      // It may have been closed, or have ended, meanwhile.
+    this.#fallback = this.#state as "live" | "poisoned" | "ended";
+    this.#state = moveSandbox(this.#state, "rewinding");
+    try {
+      const { life, isWarm } = await this.#parts.begin(checkpoint, spec);
+      this.#relive(life);
+      return { isWarm };
+    } catch (error) {
       if (this.#state === "rewinding") {
-        this.#state = moveSandbox(this.#state, before);
+        this.#state = moveSandbox(this.#state, this.#fallback);
       }
       throw error;
-    });
-    this.#relive(life);
-    return { isWarm };
+    } finally {
+      this.#fallback = undefined;
+    }
   }
 
   #relive(life: Life): void {
@@ -215,8 +224,6 @@ class SandboxHandle implements Sandbox, GuestWatcher {
     old.onGone?.();
     this.#life = life;
     this.#reason = undefined;
-    // The old life may have ended or failed meanwhile, which is no matter now.
-    if (this.#state !== "rewinding") this.#state = moveSandbox(this.#state, "rewinding");
     this.#state = moveSandbox(this.#state, "live");
     this.#session.watch(life.id, this);
   }
@@ -248,7 +255,10 @@ class SandboxHandle implements Sandbox, GuestWatcher {
   }
 
   guestEnded(error: CoppiceError): void {
-    if (mayMove(this.#state, "ended")) {
+    if (this.#fallback !== undefined) {
+      this.#fallback = "ended";
+      this.#reason = error;
+    } else if (mayMove(this.#state, "ended")) {
       this.#state = moveSandbox(this.#state, "ended");
       this.#reason = error;
     }
@@ -309,7 +319,13 @@ class SandboxHandle implements Sandbox, GuestWatcher {
   }
 
   #noteFailure(error: unknown): void {
-    if (error instanceof CoppiceError && error.poisons && mayMove(this.#state, "poisoned")) {
+    if (!(error instanceof CoppiceError) || !error.poisons) {
+      return;
+    }
+    if (this.#fallback !== undefined) {
+      this.#fallback = "poisoned";
+      this.#reason = error;
+    } else if (mayMove(this.#state, "poisoned")) {
       this.#state = moveSandbox(this.#state, "poisoned");
       this.#reason = error;
     }
@@ -319,6 +335,15 @@ class SandboxHandle implements Sandbox, GuestWatcher {
     if (this.#state !== "live") {
       throw this.#unusable();
     }
+  }
+
+  #beingRewound(): CoppiceError {
+    return new CoppiceError(`Sandbox ${this.id} is being rewound`, {
+      code: "SANDBOX_BUSY",
+      faultDomain: "user",
+      retryable: true,
+      remedy: "Wait for rewind().",
+    });
   }
 
   #unusable(): CoppiceError {
@@ -335,12 +360,7 @@ class SandboxHandle implements Sandbox, GuestWatcher {
       });
     }
     if (this.#state === "rewinding") {
-      return new CoppiceError(`Sandbox ${this.id} is being rewound`, {
-        code: "SANDBOX_BUSY",
-        faultDomain: "user",
-        retryable: true,
-        remedy: "Wait for rewind().",
-      });
+      return this.#beingRewound();
     }
     const how = this.#state === "closed" ? "is closed" : "has become a checkpoint";
     return new CoppiceError(`Sandbox ${this.id} ${how}`, {

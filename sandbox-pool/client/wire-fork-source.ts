@@ -17,7 +17,7 @@ class WireForkSource implements ForkSource {
   }
 
   async fork(checkpoint: string, count: number, options: ChildOptions): Promise<readonly ForkedChild[]> {
-    const { keepRandomness, ...spec } = options;
+    const { keepRandomness, isReplacement: _, ...spec } = options;
     const answer = await this.#session.request({
       method: "sandbox.fork",
       params: { checkpoint, n: count, keepRandomness },

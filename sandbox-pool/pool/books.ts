@@ -1,7 +1,7 @@
 /** What the pool has: every child in a slot, the waiting ones on their checkpoint's shelf, and the line of who waits for room. */
 
 import type { PoolStats, WarmPoolOptions } from "../api.js";
-import type { ForkSource } from "./fork-source.js";
+import type { ChildOptions, ForkSource } from "./fork-source.js";
 import { Shelf } from "./shelf.js";
 import { Slot, type SlotState } from "./slots.js";
 import { WaitingLine } from "./waiting-line.js";
@@ -13,6 +13,8 @@ export interface PoolBooksParts {
   /** A child is gone. */
   readonly onRoom: () => void;
 }
+
+type Wants = Pick<ChildOptions, "keepRandomness" | "isReplacement">;
 
 export class PoolBooks {
   readonly options: Required<WarmPoolOptions>;
@@ -58,11 +60,18 @@ export class PoolBooks {
     return slot;
   }
 
-  /** As many new slots as there is room for, up to `count`; for the rest, children that wait elsewhere make room. */
-  admit(checkpoint: string, count: number): readonly Slot[] {
+  /**
+   * As many new slots as there is room for, up to `count`; for the rest, children that wait elsewhere make room. Who gives a
+   * child up for each one it gets needs no room.
+   */
+  admit(checkpoint: string, count: number, wants: Wants = {}): readonly Slot[] {
     const room = this.line.length > 0 ? 0 : Math.max(0, this.options.maxLive - this.#slots.size);
-    const admitted = Array.from({ length: Math.min(room, count) }, () => this.newSlot(checkpoint, "forking"));
-    for (let short = count - admitted.length; short > 0 && this.#evictOne(checkpoint); short -= 1) {
+    const admitted = Array.from({ length: wants.isReplacement === true ? count : Math.min(room, count) }, () =>
+      this.newSlot(checkpoint, "forking"),
+    );
+    // Children that wait for the same checkpoint would have been taken, had they been of use.
+    const spared = wants.keepRandomness === true ? undefined : checkpoint;
+    for (let short = count - admitted.length; short > 0 && this.#evictOne(spared); short -= 1) {
       this.counters.evicted += 1;
     }
     return admitted;
@@ -128,12 +137,10 @@ export class PoolBooks {
     };
   }
 
-  /** Closes the child that is wanted least, of another checkpoint than this one. */
-  #evictOne(checkpoint: string): boolean {
+  /** Closes the child that is wanted least, of another checkpoint than `spared`. */
+  #evictOne(spared: string | undefined): boolean {
     const now = this.now();
-    const victims = [...this.shelves.values()].filter(
-      (shelf) => shelf.ready.length > 0 && shelf.checkpoint !== checkpoint,
-    );
+    const victims = [...this.shelves.values()].filter((shelf) => shelf.ready.length > 0 && shelf.checkpoint !== spared);
     victims.sort((left, right) => left.want(now) - right.want(now));
     const slot = victims[0]?.ready.shift();
     if (slot === undefined) {

@@ -6,6 +6,8 @@ export type ForkedChild =
 
 export interface ChildOptions extends CallOptions {
   readonly keepRandomness?: boolean;
+  /** The caller gives up a child of the pool for the one that it gets. */
+  readonly isReplacement?: boolean;
 }
 
 /** What the warm pool needs of a host: sandboxes by id, nothing else. */

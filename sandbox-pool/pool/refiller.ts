@@ -35,7 +35,7 @@ export class Refiller {
 
   /** A child is given away: whoever has it now comes first. Many hand-outs in a row put a refill off once, not for ever. */
   handedOut(): void {
-    if (this.#pause !== undefined || this.#refill !== undefined) {
+    if (this.#pause !== undefined || this.#refill !== undefined || this.#isScheduled || this.#isStopped) {
       return;
     }
     this.#pause = setTimeout(() => {

@@ -62,6 +62,17 @@ describe("acquire", () => {
     expect(pool.stats()).toMatchObject({ ready: 1, hits: 0, misses: 1 });
   });
 
+  it("of a replacement needs no room, and of unseeded children takes that of waiting ones", async () => {
+    const { pool, source } = await warmed(1, { maxLive: 1, refillDelayMs: 60_000 });
+    const [kept] = await pool.acquire(CHECKPOINT, 1, { keepRandomness: true, deadlineMs: 5_000 });
+    expect(leaseOf(kept).isWarm).toBe(false);
+    const [replaced] = await pool.acquire(CHECKPOINT, 1, { isReplacement: true, deadlineMs: 50 });
+    expect(leaseOf(replaced).sandbox).not.toBe(leaseOf(kept).sandbox);
+    await leaseOf(kept).release();
+    expect(source.calls).toContain("close");
+    await pool.drain();
+  });
+
   it("puts the next refill off, so that a child's first work comes before the making of another", async () => {
     const { pool, source } = await warmed(2, { refillDelayMs: 60_000, lowWatermark: 1 });
     await acquireOne(pool);

@@ -94,7 +94,7 @@ class ForkAheadPool implements WarmPool {
     const mayBeWarm = this.#forksAhead && options.keepRandomness !== true;
     const warm = mayBeWarm ? this.#books.takeAll(checkpoint, count) : [];
     const cold = count - warm.length;
-    const admitted = this.#books.admit(checkpoint, cold);
+    const admitted = this.#books.admit(checkpoint, cold, options);
     const request: AcquireRequest = { checkpoint, options, started };
     const results = await Promise.all([
       ...warm.map((slot) => this.#handOut(slot, request)),
@@ -167,7 +167,7 @@ class ForkAheadPool implements WarmPool {
         this.#books.counters.discards += 1;
       }
     }
-    const [slot] = this.#books.admit(request.checkpoint, 1);
+    const [slot] = this.#books.admit(request.checkpoint, 1, request.options);
     return await (slot === undefined ? this.#waitAndFork(request) : this.#forkOne(slot, request));
   }
 

@@ -2,7 +2,7 @@
 //!
 //! `coppice-vmm --control-fd N` speaks `coppice_wire::vmm` on the inherited Unix stream socket N and ends when that
 //! socket does. Before a guest runs the process confines itself (`confine`). A parked machine is a frozen process: state
-//! saved, every VM descriptor closed, one thread, waiting for `Fork`. `docs/architecture.md` says why.
+//! saved, its VM taken apart, one thread, waiting for `Fork`. `docs/architecture.md` says why.
 
 use std::env;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};

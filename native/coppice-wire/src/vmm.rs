@@ -1,7 +1,7 @@
 //! Messages on the control socket between the daemon and one VMM process.
 //!
-//! The socket is a Unix stream socket. A message that hands over a descriptor (`Fork`, `Checkpoint`) carries it as `SCM_RIGHTS`
-//! on the first byte of its frame. The daemon is the only peer; when the socket ends, the VMM exits at once.
+//! The socket is a Unix stream socket. A message that hands over a descriptor (`Fork`, `Checkpoint`, `Lend`) carries it
+//! as `SCM_RIGHTS` on the first byte of its frame. The daemon is the only peer; when the socket ends, the VMM exits at once.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -50,10 +50,10 @@ pub enum Command {
     /// sends this can tell the guest by how much it is behind. Without, they have run on: to the guest nothing happened
     /// but that it was slow. Answer: `Resumed`.
     Resume { at_ns: Option<u64> },
-    /// Save all state, close every KVM descriptor, become a frozen checkpoint. Answer: `Parked`.
+    /// Save all state and become a frozen checkpoint; the VM is taken apart a moment later. Answer: `Parked`.
     Park,
-    /// Only when frozen: make a child that runs, its clocks going on as of host time `at_ns`. The new control socket comes with this message; the child answers
-    /// `Started` on it, the frozen process answers `Forked` here.
+    /// Only when frozen: make a child that runs, its clocks going on as of host time `at_ns`. The new control socket
+    /// comes with this message; the child answers `Started` on it, the frozen process answers `Forked` here.
     Fork { tag: u64, at_ns: u64 },
     /// Only when running: copy the machine as it is in this moment into a frozen process of its own, and go on. The copy's
     /// control socket comes with this message; the copy says `Parked` on it, this process answers `Checkpointed` here.

@@ -11,7 +11,7 @@ use crate::errors::{FaultDomain, Spec, Typed};
 use crate::host::Host;
 use crate::machine::custody::Custody;
 use crate::machine::handout::{HandOut, HandOutError, hand_out, micros_since};
-use crate::machine::process::{Ending, Role, VmmError, VmmProcess, expect_answer, vmm_stages};
+use crate::machine::process::{Ending, Role, VmmError, VmmProcess, Worth, expect_answer, vmm_stages};
 use crate::machine::sandbox::{Sandbox, SandboxError};
 use crate::machine::spawn::{SpawnError, control_socket, spawn_vmm};
 use crate::machine::state::State;
@@ -103,6 +103,7 @@ pub async fn boot(host: &Rc<Host>, session: &Session, spec: BootSpec) -> Result<
     let sandbox = host.adopt(Sandbox::new(id, session.id.clone(), Rc::clone(&process), None));
     let custody = Custody::new(host, &sandbox);
     host.reaper.register(spawn_vmm(&host.config.vmm, theirs)?, &process);
+    process.set_worth(Worth::Sandbox);
     tracing::info!(sandbox = sandbox.id, image = %spec.image.display(), memory_mib = spec.memory_mib, "Booting");
 
     let timeout = spec.timeout;

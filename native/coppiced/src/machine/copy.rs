@@ -104,6 +104,10 @@ pub async fn copy(host: &Rc<Host>, sandbox: &Sandbox, name: Option<String>) -> R
     let frozen = expect_answer!(frozen, "checkpoint", Event::Parked { at_ns, dirty_pages, .. } => (at_ns, dirty_pages));
     let (at_ns, dirty_pages) = frozen.map_err(of_copy)?;
     process.set_stopped_at_ns(at_ns);
+    // It may have ended before anybody knew what it was.
+    if let Some(ending) = process.ending() {
+        return Err(of_copy(VmmError::Ended(ending)));
+    }
     orphan.keep();
     let checkpoint = Checkpoint {
         id,

@@ -97,7 +97,12 @@ pub async fn wake(host: &Host, sandbox: &Sandbox) -> Result<Stages, HandOutError
     let (at_ns, frame) = if is_real && u128::from(wall_ns) < MAX_CLOCK_LEAP.as_nanos() {
         (None, Vec::new())
     } else {
-        let clock = to_value(&Clock::Advance { stopped_ns: wall_ns })?;
+        // Where the host's clock was set meanwhile, how long it was stopped is not what its clock is behind.
+        let clock = match is_real {
+            true => Clock::Advance { stopped_ns: wall_ns },
+            false => Clock::Set { realtime_ns: now_ns },
+        };
+        let clock = to_value(&clock)?;
         let frame = process.agent.prepare_clock(host.ids.request(), clock, now_ns)?;
         (Some(now_ns), frame)
     };

@@ -249,6 +249,11 @@ impl VmmProcess {
         self.learns.set(learns);
     }
 
+    /// `None` once the reaper has collected it: from then on the number may be another process's.
+    fn living_pid(&self) -> Option<Pid> {
+        self.pid.get().filter(|_| self.exit.borrow().is_none())
+    }
+
     pub fn set_stopped_at_ns(&self, at_ns: u64) {
         let noticed = Instant::now();
         self.stop.set(Some(Stop { at_ns, noticed }));
@@ -262,7 +267,7 @@ impl VmmProcess {
     /// Whom the kernel ends first when memory runs out in spite of all limits: by size alone that would be a template,
     /// whose memory all its children share. A daemon that may not say so leaves it to the kernel.
     pub fn set_worth(&self, worth: Worth) {
-        let Some(pid) = self.pid.get() else { return };
+        let Some(pid) = self.living_pid() else { return };
         let adjustment = match worth {
             Worth::Sandbox => SANDBOX_OOM_SCORE,
             Worth::Checkpoint => CHECKPOINT_OOM_SCORE,
@@ -275,14 +280,14 @@ impl VmmProcess {
     /// Whether somebody waits for what the process does now. A hint to the scheduler, which a daemon that may not raise
     /// priorities does without: what it lowered it could not raise again.
     pub fn set_urgency(&self, urgency: Urgency) {
-        let (Some(pid), true) = (self.pid.get(), may_raise_priority()) else {
+        let (Some(pid), true) = (self.living_pid(), may_raise_priority()) else {
             return;
         };
         let nice = match urgency {
             Urgency::Foreground => 0,
             Urgency::Background => BACKGROUND_NICE,
         };
-        // SAFETY: takes no pointers. The pid is a child's that is not collected yet, or nobody's.
+        // SAFETY: takes no pointers. The pid is a child's that is not collected yet: `living_pid` has just said so.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, pid.as_raw().unsigned_abs(), nice) };
     }
 
