@@ -153,6 +153,14 @@ describe("an aborted run", () => {
     expect(leftOnHost()).toEqual([]);
   });
 
+  it("leaves nothing either of trials that have ended and whose outcome is still on its way", async () => {
+    const abort = new AbortController();
+    const run = explore({ signal: abort.signal, budget: { steps: 100_000 } }, () => 600);
+    setTimeout(() => abort.abort(), 300);
+    await expect(run).rejects.toThrow(expect.objectContaining({ code: "ABORTED" }));
+    expect(leftOnHost()).toEqual([]);
+  });
+
   it("does not even start where the signal has fired before", async () => {
     await expect(explore({ signal: AbortSignal.abort() })).rejects.toThrow(
       expect.objectContaining({ code: "ABORTED" }),

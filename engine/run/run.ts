@@ -171,7 +171,7 @@ class Run {
     } finally {
       reporter.stop();
       await executor.close();
-      scheduler.discardUntold();
+      await scheduler.discardUntold();
     }
   }
 

@@ -47,6 +47,8 @@ export class Scheduler {
   /** Trials under way, and those finished that are not settled yet. */
   readonly #running = new Set<number>();
   readonly #finished: Finished[] = [];
+  /** Outcomes on their way to `#finished`. */
+  readonly #arrivals = new Set<Promise<void>>();
   #wake: () => void = () => {};
   /** Visits of trials that the search holds back until it is their turn. */
   readonly #held = new Map<number, readonly Visit[]>();
@@ -85,7 +87,9 @@ export class Scheduler {
   }
 
   /** After the executor is closed: drops the checkpoints of trials that finished and were not told. */
-  discardUntold(): void {
+  async discardUntold(): Promise<void> {
+    // A trial may have ended, and its outcome still be on its way.
+    await Promise.all(this.#arrivals);
     for (const { outcome } of this.#finished) {
       if (!outcome.ok) continue;
       for (const { checkpoint } of outcome.visits) if (checkpoint !== null) this.#parts.checkpoints.discard(checkpoint);
@@ -131,11 +135,14 @@ export class Scheduler {
     const { id, attempt, steps, seed, version } = trial;
     const task = { trial: id, attempt, start, steps, seed, version };
     this.#running.add(id);
-    void executor.run({ task, knownSince: (since) => driver.knownSince(since), deadlineMs }).then((outcome) => {
+    const work = executor.run({ task, knownSince: (since) => driver.knownSince(since), deadlineMs });
+    const arrival = work.then((outcome) => {
       for (const pin of pins) checkpoints.unpin(pin);
       this.#finished.push({ trial, outcome });
+      this.#arrivals.delete(arrival);
       this.#wake();
     });
+    this.#arrivals.add(arrival);
   }
 
   #settle({ trial, outcome }: Finished): void {
