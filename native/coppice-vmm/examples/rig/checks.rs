@@ -214,11 +214,14 @@ fn paused_guest_is_idle(rig: &mut Rig) -> Outcome<()> {
     child.pause()?;
     let before = processor_ticks(child.pid)?;
     sleep(Duration::from_millis(500));
-    equal("ticks while paused", processor_ticks(child.pid)? - before, 0)?;
+    // The VMM has a little to do after its answer; a guest that spun would have taken fifty.
+    let paused = processor_ticks(child.pid)? - before;
+    ensure(&format!("{paused} ticks while paused"), paused < 10)?;
     child.resume()?;
     equal("count", child.number("count")?, 2)?;
-    sleep(Duration::from_millis(300));
-    ensure("spinning again", processor_ticks(child.pid)? > before)?;
+    let resumed = processor_ticks(child.pid)?;
+    sleep(Duration::from_millis(500));
+    ensure("spinning again", processor_ticks(child.pid)? > resumed)?;
     ensure(
         "no complaint about the stop",
         !child.ask("dmesg")?.contains("soft lockup"),
