@@ -24,7 +24,7 @@ pub enum VmmError {
     NoSocket { command: &'static str },
     #[error("A machine that was booted has to be parked once before it can be copied while it runs")]
     ColdCheckpoint,
-    /// The machine goes on.
+    /// The machine goes on, or stays frozen, as it was.
     #[error("Copying the process failed: {0}")]
     Copy(std::io::Error),
     #[error("{call} failed: {source}")]
@@ -99,6 +99,11 @@ mod tests {
             .poisons()
         );
         assert!(!VmmError::Memory(MemoryError::Size { mib: 1 }).poisons());
+        let no_memory = std::io::Error::from_raw_os_error(libc::ENOMEM);
+        assert!(
+            !VmmError::Copy(no_memory).poisons(),
+            "a host without memory must not cost a checkpoint"
+        );
         assert!(VmmError::Kvm(KvmError::Msr { index: 1 }).poisons());
     }
 }

@@ -305,7 +305,7 @@ impl Machine {
         };
         let socket = socket.ok_or(VmmError::NoSocket { command: "Fork" })?;
         let mut stopwatch = Stopwatch::start();
-        let side = fork_sibling().map_err(|source| VmmError::Host { call: "Fork", source })?;
+        let side = fork_sibling().map_err(VmmError::Copy)?;
         stopwatch.lap("fork");
         match side {
             Side::Parent { child } => {
