@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use coppice_wire::vmm::{Command, Event, Stages};
 
-use crate::checkpoints::{Checkpoint, Owner};
+use crate::checkpoints::Checkpoint;
 use crate::defaults::CONTROL_DEADLINE;
 use crate::errors::{FaultDomain, Spec, Typed};
 use crate::host::Host;
@@ -109,14 +109,6 @@ pub async fn copy(host: &Rc<Host>, sandbox: &Sandbox, name: Option<String>) -> R
         return Err(of_copy(VmmError::Ended(ending)));
     }
     orphan.keep();
-    let checkpoint = Checkpoint {
-        id,
-        owner: Owner::Session(sandbox.owner.clone()).into(),
-        parent: sandbox.origin.clone(),
-        name,
-        dirty_pages,
-        boot_id: sandbox.boot_id.borrow().clone(),
-        process,
-    };
+    let checkpoint = sandbox.to_checkpoint(id, name, dirty_pages, process);
     Ok((checkpoint, vmm_stages(stages)))
 }

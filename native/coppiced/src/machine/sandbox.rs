@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::checkpoints::Checkpoint;
+use crate::checkpoints::{Checkpoint, Owner};
 use crate::errors::{FaultDomain, Spec, Typed};
 use crate::machine::process::{Ending, VmmProcess};
 use crate::machine::state::{State, StateCell};
@@ -173,6 +173,25 @@ impl Sandbox {
         self.require(wanted)?;
         self.operation.set(Some(operation));
         Ok(Operation(Rc::clone(self)))
+    }
+
+    /// The checkpoint of its present state that `process` holds: its own, parked, or a copy.
+    pub fn to_checkpoint(
+        &self,
+        id: String,
+        name: Option<String>,
+        dirty_pages: u64,
+        process: Rc<VmmProcess>,
+    ) -> Checkpoint {
+        Checkpoint {
+            id,
+            owner: Owner::Session(self.owner.clone()).into(),
+            parent: self.origin.clone(),
+            name,
+            dirty_pages,
+            boot_id: self.boot_id.borrow().clone(),
+            process,
+        }
     }
 
     pub fn set_poison(&self, reason: String) {

@@ -7,7 +7,6 @@ use coppice_wire::Value;
 use coppice_wire::vmm::{Command, Event};
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoints::{Checkpoint, Owner};
 use crate::errors::{FaultDomain, MethodError, Spec, Typed};
 use crate::ids::is_id;
 use crate::machine::agent_link::Cut;
@@ -184,7 +183,12 @@ pub async fn park(context: &Context, params: Value) -> Outcome {
     sandbox.process.set_worth(Worth::Checkpoint);
     sandbox.require_state(State::Leased)?;
     let id = host.ids.checkpoint();
-    host.freeze(&sandbox, checkpoint_of(&sandbox, id.clone(), params.name, dirty_pages));
+    tracing::debug!(sandbox = sandbox.id, checkpoint = id, dirty_pages, "Parked");
+    let process = Rc::clone(&sandbox.process);
+    host.freeze(
+        &sandbox,
+        sandbox.to_checkpoint(id.clone(), params.name, dirty_pages, process),
+    );
     custody.release();
     Answer::with_stages(
         &Parked {
@@ -247,19 +251,6 @@ fn check_name(params: &Park) -> Result<(), ValueError> {
             expected: format!("at most {MAX_NAME_BYTES} bytes"),
         }),
         _ => Ok(()),
-    }
-}
-
-fn checkpoint_of(sandbox: &Sandbox, id: String, name: Option<String>, dirty_pages: u64) -> Checkpoint {
-    tracing::debug!(sandbox = sandbox.id, checkpoint = id, dirty_pages, "Parked");
-    Checkpoint {
-        id,
-        owner: Owner::Session(sandbox.owner.clone()).into(),
-        parent: sandbox.origin.clone(),
-        name,
-        dirty_pages,
-        boot_id: sandbox.boot_id.borrow().clone(),
-        process: Rc::clone(&sandbox.process),
     }
 }
 
