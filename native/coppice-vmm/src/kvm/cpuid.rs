@@ -11,6 +11,7 @@ const TOPOLOGY: u32 = 0xb;
 const TOPOLOGY_V2: u32 = 0x1f;
 const KVM_FEATURES: u32 = 0x4000_0001;
 const EXTENDED_FEATURES: u32 = 0x8000_0001;
+const POWER: u32 = 0x8000_0007;
 const PERFORMANCE_AMD: u32 = 0x8000_0022;
 
 const ECX_VMX: u32 = 1 << 5;
@@ -18,6 +19,9 @@ const ECX_TSC_DEADLINE: u32 = 1 << 24;
 const ECX_HYPERVISOR: u32 = 1 << 31;
 const ECX_SVM: u32 = 1 << 2;
 const ECX_PERFORMANCE_CORE: u32 = 1 << 23;
+
+/// With it Linux would keep time by the counter instead of kvm-clock, which alone is told how long a message was on its way.
+const EDX_INVARIANT_TSC: u32 = 1 << 8;
 
 /// Asynchronous page faults: one that waits when the guest is frozen would never be answered in its children.
 const EAX_ASYNC_PF: u32 = 1 << 4 | 1 << 10 | 1 << 14;
@@ -46,6 +50,7 @@ fn adjust(entry: &mut kvm_cpuid_entry2, deadline: bool) {
         // Counters would be one more state to carry, and no use without access to the host's.
         PERFORMANCE | PERFORMANCE_AMD => (entry.eax, entry.ebx, entry.ecx, entry.edx) = (0, 0, 0, 0),
         KVM_FEATURES => entry.eax &= !EAX_ASYNC_PF,
+        POWER => entry.edx &= !EDX_INVARIANT_TSC,
         EXTENDED_FEATURES => entry.ecx &= !(ECX_SVM | ECX_PERFORMANCE_CORE),
         _ => {}
     }
@@ -87,6 +92,7 @@ mod tests {
         assert_eq!(adjusted(FEATURES, u32::MAX).ecx & ECX_VMX, 0);
         assert_eq!(adjusted(EXTENDED_FEATURES, u32::MAX).ecx & ECX_SVM, 0);
         assert_eq!(adjusted(PERFORMANCE, u32::MAX).eax, 0);
+        assert_eq!(adjusted(POWER, u32::MAX).edx & EDX_INVARIANT_TSC, 0);
     }
 
     #[test]
