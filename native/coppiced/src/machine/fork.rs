@@ -97,13 +97,12 @@ pub async fn fork_child(
     ));
     let custody = Custody::new(host, &sandbox);
 
-    // The child is born with its template's priority.
     let urgency = if spec.run_ahead {
         Urgency::Background
     } else {
         Urgency::Foreground
     };
-    checkpoint.process.set_urgency(urgency);
+    let awaited = (!spec.run_ahead).then(|| checkpoint.process.await_fork());
     let started = process.expect("start");
     let (tag, at_ns) = (host.ids.request(), host_time_ns());
     let stopped_ns = checkpoint.process.stopped(at_ns).wall_ns;
@@ -118,8 +117,7 @@ pub async fn fork_child(
     claim(host, &process, pid)?;
     process.set_urgency(urgency);
     process.set_worth(Worth::Sandbox);
-    // It may have the VM that it was parked in to take apart.
-    checkpoint.process.set_urgency(Urgency::Background);
+    drop(awaited);
     let mut stages = vmm_stages(forked);
 
     let started = started.within(CONTROL_DEADLINE).await?;

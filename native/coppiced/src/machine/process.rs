@@ -186,6 +186,8 @@ pub struct VmmProcess {
     pid: Cell<Option<Pid>>,
     /// Its template has use for its page map.
     learns: Cell<bool>,
+    /// Forks of it, a checkpoint, that somebody waits for.
+    awaited_forks: Cell<u32>,
     /// When the guest stopped last, by the host's two clocks.
     stop: Cell<Option<Stop>>,
     /// Answers that are due, in the order of their commands.
@@ -195,6 +197,19 @@ pub struct VmmProcess {
     exit: watch::Sender<Option<String>>,
     /// The process is gone and its end has been dealt with.
     settled: watch::Sender<bool>,
+}
+
+pub struct AwaitedFork(Rc<VmmProcess>);
+
+impl Drop for AwaitedFork {
+    fn drop(&mut self) {
+        let left = self.0.awaited_forks.get().saturating_sub(1);
+        self.0.awaited_forks.set(left);
+        if left == 0 {
+            // It may have the VM that it was parked in to take apart.
+            self.0.set_urgency(Urgency::Background);
+        }
+    }
 }
 
 /// An answer that the VMM owes.
@@ -229,6 +244,7 @@ impl VmmProcess {
             role: RefCell::new(role),
             pid: Cell::new(None),
             learns: Cell::new(false),
+            awaited_forks: Cell::new(0),
             stop: Cell::new(None),
             due: RefCell::default(),
             ending: RefCell::default(),
@@ -262,6 +278,13 @@ impl VmmProcess {
     /// For how long the guest has been stopped at host time `now_ns`.
     pub fn stopped(&self, now_ns: u64) -> Stopped {
         self.stop.get().map_or(Stopped::default(), |stop| stop.until(now_ns))
+    }
+
+    /// A fork of it that somebody waits for: until the last of these is dropped it goes first, and its children are born so.
+    pub fn await_fork(self: &Rc<Self>) -> AwaitedFork {
+        self.awaited_forks.set(self.awaited_forks.get() + 1);
+        self.set_urgency(Urgency::Foreground);
+        AwaitedFork(Rc::clone(self))
     }
 
     /// Whom the kernel ends first when memory runs out in spite of all limits: by size alone that would be a template,
