@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use coppice_wire::vmm::{Command, Event};
 use coppice_wire::{FrameError, FrameReader, decode, encode_frame};
@@ -103,16 +103,15 @@ impl Control {
         }
     }
 
-    /// Waits for the next command, but not for long.
-    pub fn wait_for_some(&mut self, time: Duration) -> Result<Option<Received>, ControlError> {
-        let end = Instant::now() + time;
+    /// Waits for the next command until a point in time; after it not even for one that is there.
+    pub fn wait_until(&mut self, end: Instant) -> Result<Option<Received>, ControlError> {
         loop {
-            if let Some(received) = self.poll()? {
-                return Ok(Some(received));
-            }
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(None);
+            }
+            if let Some(received) = self.poll()? {
+                return Ok(Some(received));
             }
             let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
             self.wait_for(PollFlags::POLLIN, left)?;

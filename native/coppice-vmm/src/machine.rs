@@ -10,7 +10,7 @@
 
 use std::os::fd::OwnedFd;
 use std::process;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd, MissingBarrier};
 
@@ -29,12 +29,18 @@ use crate::vcpu::{self, Turn};
 /// the moment they exist, and need not wait for it.
 const TAKE_APART_AFTER: Duration = Duration::from_millis(50);
 
+/// A VM that is to be taken apart, and when at the latest.
+struct Rest {
+    live: LiveVm,
+    until: Instant,
+}
+
 enum Phase {
     Fresh,
     Running(Box<Guest>, LiveVm),
     Paused(Box<Guest>, LiveVm, StoppedClocks),
     /// With what is left of the VM that it ran in.
-    Frozen(Box<Guest>, Box<VmState>, Option<LiveVm>),
+    Frozen(Box<Guest>, Box<VmState>, Option<Rest>),
     /// Only inside of a transition that failed.
     Lost,
 }
@@ -83,13 +89,16 @@ impl Machine {
                     Err(VmmError::Abuse(abuse)) => return self.end(GuestEnd::DeviceAbuse, abuse.to_string()),
                     Err(error) => return Err(error),
                 },
-                Phase::Frozen(_, _, rest @ Some(_)) => match self.control.wait_for_some(TAKE_APART_AFTER)? {
-                    Some(received) => received,
-                    None => {
-                        *rest = None;
-                        continue;
+                Phase::Frozen(_, _, rest @ Some(_)) => {
+                    let until = rest.as_ref().map_or_else(Instant::now, |rest| rest.until);
+                    match self.control.wait_until(until)? {
+                        Some(received) => received,
+                        None => {
+                            *rest = None;
+                            continue;
+                        }
                     }
-                },
+                }
                 _ => self.control.wait()?,
             };
             match self.handle(received) {
@@ -229,7 +238,8 @@ impl Machine {
         // What is still unsent belongs to this life, not to the children's.
         self.control.flush()?;
         // A base can't be made of memory that a VM uses.
-        let rest = Some(live).filter(|_| guest.ram.is_private());
+        let until = Instant::now() + TAKE_APART_AFTER;
+        let rest = guest.ram.is_private().then_some(Rest { live, until });
         guest.freeze(&self.lent)?;
         // Not the children's.
         self.lent = Lent::default();
@@ -329,7 +339,7 @@ impl Machine {
         stopwatch.lap("adopt");
         let mut learns = false;
         if let Phase::Frozen(mut guest, state, rest) = std::mem::replace(&mut self.phase, Phase::Lost) {
-            drop(rest);
+            drop(rest.map(|rest| rest.live));
             let live = guest.thaw(&state, at_ns, &mut stopwatch)?;
             learns = guest.learns();
             self.phase = Phase::Running(guest, live);

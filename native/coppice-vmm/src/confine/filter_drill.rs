@@ -256,7 +256,7 @@ fn control_works(inside: Inside) -> io::Result<usize> {
     let work = |mut control: Control| {
         control.send(&Event::Resumed { stages: Vec::new() })?;
         control.flush()?;
-        Ok(control.wait_for_some(Duration::from_millis(1))?.is_none() && control.poll()?.is_none())
+        Ok(control.wait_until(Instant::now() + Duration::from_millis(1))?.is_none() && control.poll()?.is_none())
     };
     let worked: Result<bool, ControlError> = Control::new(inside.socket).and_then(work);
     require(worked.is_ok_and(|nothing_came| nothing_came))
