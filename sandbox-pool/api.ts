@@ -187,7 +187,7 @@ export interface Sandbox extends AsyncDisposable {
    * can be begun it rejects, and the sandbox stays as it was.
    */
   rewind(options?: RewindOptions): Promise<RewindResult>;
-  /** The serial console's last 64 KiB. */
+  /** The serial console's last 64 KiB; of a guest that has ended the last 2 KiB. */
   console(options?: CallOptions): Promise<string>;
   /** Twice is a no-op. */
   close(): Promise<void>;

@@ -260,6 +260,13 @@ describe("a sandbox", () => {
     expect(totalBytes).toBeLessThanOrEqual(3 * 1024 * 1024);
   });
 
+  it("whose guest has ended shows its last words", async () => {
+    await using sandbox = await template.fork();
+    const script = "echo LAST WORDS > /dev/console; sleep 0.3; echo o > /proc/sysrq-trigger; sleep 9";
+    await expect(shell(sandbox, script)).rejects.toMatchObject({ code: "SANDBOX_LOST" });
+    expect(await sandbox.console()).toContain("LAST WORDS");
+  });
+
   it("whose guest powers itself off is lost with a typed error, and its siblings are not (invariant 10)", async () => {
     await using sibling = await template.fork();
     await using sandbox = await template.fork();

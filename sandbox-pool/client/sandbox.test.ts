@@ -249,6 +249,17 @@ describe("a sandbox", () => {
     else await expect(sandbox.ping()).rejects.toMatchObject({ code: "SANDBOX_POISONED" });
   });
 
+  it("whose guest has ended gives the end of its console, until it is rewound", async () => {
+    await using sandbox = await root.fork();
+    daemon.endGuest(sandbox.id);
+    await vi.waitFor(() => expect(sandbox.ping()).rejects.toMatchObject({ code: "SANDBOX_LOST" }));
+    const failure = { code: "SANDBOX_LOST", poisons: true };
+    daemon.inject({ method: "sandbox.console", action: { kind: "fail", failure } });
+    expect(await sandbox.console()).toBe("Power down\n");
+    await sandbox.rewind();
+    expect(await sandbox.console()).toContain(sandbox.id);
+  });
+
   it("that is rewound has what its checkpoint had, and the handle stands for a new life", async () => {
     await using sandbox = await root.fork();
     const first = sandbox.id;

@@ -64,6 +64,7 @@ class SandboxHandle implements Sandbox, GuestWatcher {
   #state: SandboxState = "live";
   /** While it is rewound: the state it goes back to where that fails. */
   #fallback: "live" | "poisoned" | "ended" | undefined;
+  #lastWords: string | undefined;
   /** Why it can't be used, in states `poisoned` and `ended`. */
   #reason: CoppiceError | undefined;
   #closing: Promise<void> | undefined;
@@ -224,6 +225,7 @@ class SandboxHandle implements Sandbox, GuestWatcher {
     old.onGone?.();
     this.#life = life;
     this.#reason = undefined;
+    this.#lastWords = undefined;
     this.#state = moveSandbox(this.#state, "live");
     this.#session.watch(life.id, this);
   }
@@ -233,13 +235,20 @@ class SandboxHandle implements Sandbox, GuestWatcher {
     if (this.#state === "parked" || this.#state === "closed") {
       throw this.#unusable();
     }
-    const { result } = await this.#session.request({
-      method: "sandbox.console",
-      params: { sandbox: this.id },
-      schema: results.console,
-      spec: options,
-    });
-    return new TextDecoder().decode(result.data);
+    try {
+      const { result } = await this.#session.request({
+        method: "sandbox.console",
+        params: { sandbox: this.id },
+        schema: results.console,
+        spec: options,
+      });
+      return new TextDecoder().decode(result.data);
+    } catch (error) {
+      // Of a guest that has ended the host keeps no console; its end came with the news.
+      const isLost = error instanceof CoppiceError && error.code === "SANDBOX_LOST";
+      if (isLost && this.#lastWords !== undefined) return this.#lastWords;
+      throw error;
+    }
   }
 
   close(): Promise<void> {
@@ -254,7 +263,8 @@ class SandboxHandle implements Sandbox, GuestWatcher {
     await this.close();
   }
 
-  guestEnded(error: CoppiceError): void {
+  guestEnded(error: CoppiceError, lastWords: string): void {
+    this.#lastWords = lastWords;
     if (this.#fallback !== undefined) {
       this.#fallback = "ended";
       this.#reason = error;

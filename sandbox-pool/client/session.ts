@@ -24,7 +24,8 @@ export interface Request<T> {
 
 /** A sandbox whose handle wants to know that the guest has ended. */
 export interface GuestWatcher {
-  guestEnded(error: CoppiceError): void;
+  /** `lastWords`: the end of its console. */
+  guestEnded(error: CoppiceError, lastWords: string): void;
 }
 
 export interface Session {
@@ -90,9 +91,10 @@ class ConnectionSession implements Session {
         code: "SANDBOX_LOST",
         faultDomain: isHosts ? "host" : "guest",
         retryable: isHosts,
-        remedy: "Fork the checkpoint again; sandbox.console() shows the guest's last words.",
+        remedy: "Rewind it, or fork the checkpoint again; sandbox.console() shows the guest's last words.",
         poisons: true,
       }),
+      ended.console,
     );
   }
 }

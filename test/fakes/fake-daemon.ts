@@ -121,7 +121,7 @@ class SocketDaemon implements FakeDaemon, FakeDaemonSide {
       return;
     }
     sandbox.state = "poisoned";
-    const params = { sandbox: id, reason: "shutdown", detail: "guest powered off", console: "" };
+    const params = { sandbox: id, reason: "shutdown", detail: "guest powered off", console: "Power down\n" };
     for (const connection of this.#sessions.get(sandbox.session) ?? []) {
       connection.send({ event: "sandbox.ended", params });
     }

@@ -40,7 +40,8 @@ pub enum SandboxError {
 
 impl Typed for SandboxError {
     fn spec(&self) -> Spec {
-        let fork_again = "Fork the checkpoint again; sandbox.ended carried the end of the guest's console.";
+        let fork_again =
+            "Rewind it, or fork the checkpoint again; sandbox.ended carried the end of the guest's console.";
         match self {
             SandboxError::NotFound { .. } => Spec::new("SANDBOX_NOT_FOUND", FaultDomain::User)
                 .remedy("Use the id of a sandbox that this session made."),
@@ -61,7 +62,7 @@ impl Typed for SandboxError {
                 .retryable()
                 .remedy("Look at its console; where it has hung, close it and fork its checkpoint again."),
             SandboxError::Poisoned { .. } => Spec::new("SANDBOX_POISONED", FaultDomain::Guest)
-                .remedy("Close it and fork the checkpoint again; only close and console are allowed.")
+                .remedy("Rewind it, or close it and fork the checkpoint again; nothing else but console is allowed.")
                 .poisons(),
             SandboxError::WrongState { .. } => Spec::new("SANDBOX_WRONG_STATE", FaultDomain::User)
                 .remedy("Lease a ready sandbox before using it, and lease it once."),
