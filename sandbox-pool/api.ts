@@ -271,7 +271,7 @@ export interface PoolStats {
 
 /** Children forked ahead by this client, so that `checkpoint.fork()` need not wait for one to be made. */
 export interface Pool {
-  /** How many forks of the checkpoint will soon be asked for; replaces the last forecast, and fades by itself. */
+  /** How many forks of the checkpoint will soon be asked for, 0 or more; replaces the last forecast, and fades by itself. */
   forecast(checkpointId: string, weight: number): void;
   /** Children that wait for a fork of the checkpoint. */
   ready(checkpointId: string): number;

@@ -80,6 +80,15 @@ describe("fork", () => {
     expect(daemon.state.checkpoints.size).toBe(0);
   });
 
+  it.each([
+    ["", 1],
+    ["cp-1", Number.NaN],
+    ["cp-1", Number.POSITIVE_INFINITY],
+    ["cp-1", -5],
+  ])("with a forecast of %j, %d is refused", (checkpoint, weight) => {
+    expect(() => host.pool.forecast(checkpoint, weight)).toThrow(expect.objectContaining({ code: "INVALID_ARGUMENT" }));
+  });
+
   it("with a forecast comes out of the warm pool, with an identity of its own", async () => {
     const root = await template();
     host.pool.forecast(root.id, 2);

@@ -79,7 +79,11 @@ class HostHandle implements Host {
     const pool = createWarmPool({ source: createForkSource(session), options: parts.pool ?? {} });
     this.#pool = pool;
     this.pool = Object.freeze({
-      forecast: (checkpointId: string, weight: number) => pool.forecast(checkpointId, weight),
+      forecast: (checkpointId: string, weight: number) => {
+        checkInput(inputs.id, checkpointId, "checkpointId");
+        checkInput(inputs.weight, weight, "weight");
+        pool.forecast(checkpointId, weight);
+      },
       ready: (checkpointId: string) => pool.ready(checkpointId),
       stats: () => pool.stats(),
     });

@@ -125,6 +125,7 @@ export const inputs = Object.freeze({
   forkCount: z.number().int().min(1).max(DEFAULTS.fork.maxCount),
   forkOptions: call.extend({ keepRandomness: z.boolean().optional() }),
   rewindOptions: call.extend({ keepRandomness: z.boolean().optional(), to: z.looseObject({ id: name }).optional() }),
+  weight: z.number().nonnegative(),
   image: z.looseObject({ id: z.string().min(1) }),
   imageOptions: call.extend({ onProgress: callback.optional() }),
   templateOptions: call.extend({
