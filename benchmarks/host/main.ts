@@ -1,9 +1,12 @@
 #!/usr/bin/env node
 /** `npm run bench`: what checkpoints, forks and calls cost on this machine. */
 
-import { Command } from "commander";
+import { dirname } from "node:path";
+
+import { Command, CommanderError } from "commander";
 import { hostKind, wholeNumber } from "../../engine/cli/arguments.js";
-import { writeOutput } from "../../engine/cli/files.js";
+import { EXIT, exitCodeOf } from "../../engine/cli/exit-codes.js";
+import { makeFolder, writeOutput } from "../../engine/cli/files.js";
 import { CoppiceError, connectHost } from "../../index.js";
 import { SCENARIOS } from "./operations.js";
 import { runBench } from "./run.js";
@@ -19,21 +22,31 @@ interface Options {
 
 const DEFAULT_ROUNDS = 200;
 
-async function bench(options: Options, signal: AbortSignal): Promise<void> {
-  if (options.list === true) {
-    console.log(listing(SCENARIOS));
-    return;
-  }
-  const wanted = options.only?.split(",").map((name) => name.trim());
-  const only = (name: string): boolean => wanted === undefined || wanted.some((prefix) => name.startsWith(prefix));
-  const scenarios = SCENARIOS.filter(({ names }) => names.some(only));
-  if (scenarios.length === 0) {
-    throw new CoppiceError(`No operation is called ${options.only}`, {
+/** Names that the option asks for: those that begin with one of its parts, each of which must be a beginning. */
+function selection(option: string | undefined): (name: string) => boolean {
+  if (option === undefined) return () => true;
+  const parts = option.split(",").map((part) => part.trim());
+  const names = SCENARIOS.flatMap((scenario) => scenario.names);
+  const unknown = parts.find((part) => part === "" || !names.some((name) => name.startsWith(part)));
+  if (unknown !== undefined) {
+    throw new CoppiceError(`--only: no operation begins with '${unknown}'`, {
       code: "INVALID_ARGUMENT",
       faultDomain: "user",
       remedy: "`npm run bench -- --list` names them; a beginning of a name stands for all that begin so.",
     });
   }
+  return (name) => parts.some((part) => name.startsWith(part));
+}
+
+async function bench(options: Options, signal: AbortSignal): Promise<void> {
+  if (options.list === true) {
+    console.log(listing(SCENARIOS));
+    return;
+  }
+  const only = selection(options.only);
+  const scenarios = SCENARIOS.filter(({ names }) => names.some(only));
+  // Before minutes of measuring, not after them.
+  if (options.json !== undefined) await makeFolder(dirname(options.json));
   const log = (message: string): void => console.error(message);
   await using host = await connectHost({ kind: options.host, signal, onProgress: log });
   const image = await host.images.build({ debian: {} }, { signal, onProgress: log });
@@ -49,6 +62,7 @@ const controller = new AbortController();
 for (const name of ["SIGINT", "SIGTERM"] as const) process.once(name, () => controller.abort());
 
 const program = new Command("npm run bench --")
+  .exitOverride()
   .description(
     "Measures what checkpoints, forks and calls cost, each to the first reply of a guest, as a client sees it.",
   )
@@ -68,10 +82,13 @@ try {
   await program.parseAsync();
 } catch (error) {
   if (controller.signal.aborted) {
-    process.exitCode = 130;
+    process.exitCode = EXIT.interrupted;
+  } else if (error instanceof CommanderError) {
+    // It has said what was wrong.
+    process.exitCode = error.exitCode === 0 ? EXIT.done : EXIT.usage;
   } else {
     const remedy = error instanceof CoppiceError && error.remedy !== undefined ? `\n  ${error.remedy}` : "";
     console.error(`${error instanceof Error ? error.message : String(error)}${remedy}`);
-    process.exitCode = 1;
+    process.exitCode = error instanceof CoppiceError ? exitCodeOf(error.code) : EXIT.failed;
   }
 }
