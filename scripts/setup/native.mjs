@@ -26,7 +26,9 @@ export async function buildNative(root) {
   const parent = cacheDirectory("native");
   const directory = join(parent, contentKey(root, sources, [compiler(native)]));
   if (!PROGRAMS.every((program) => existsSync(join(directory, program)))) {
-    say("builds the virtual machine monitor, the daemon and the guest agent (Rust; about two minutes the first time)");
+    say(
+      "builds the virtual machine monitor, the daemon and the guest agent (Rust; two to five minutes the first time)",
+    );
     await runQuietly("cargo", ["build", "--release", "--locked", "--bins"], {
       root: native,
       remedy: "read the compiler's message above; Rust 1.90 or newer is needed",

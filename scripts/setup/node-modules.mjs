@@ -31,7 +31,7 @@ async function provideAddon(folder, root) {
   const { version } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
   const cached = cacheDirectory("addons", `${ADDON}-${version}-${process.versions.modules}-${process.arch}.node`);
   if (!existsSync(cached)) {
-    say(`compiles ${ADDON} (about two minutes, once a machine)`);
+    say(`compiles ${ADDON} (two to five minutes, once a machine)`);
     await runQuietly("npm", ["rebuild", ADDON, "--foreground-scripts", "--ignore-scripts=false"], {
       root,
       remedy: "a C++ compiler, make and python3 are needed: apt-get install g++ make python3",

@@ -2,6 +2,10 @@
 
 import { spawn } from "node:child_process";
 import { constants } from "node:os";
+import { basename } from "node:path";
+
+/** Two builds that share two processors are silent for minutes otherwise. */
+const SIGN_OF_LIFE_MS = 30_000;
 
 /** A failure that the reader can act on. */
 export class SetupError extends Error {
@@ -36,6 +40,10 @@ export function runQuietly(program, args, options = {}) {
       stdio: ["ignore", "pipe", "pipe"],
     });
     running.add(child);
+    const begin = Date.now();
+    const life = setInterval(() => {
+      say(`  still at it (${basename(program)}, ${Math.round((Date.now() - begin) / 1_000)} s)`);
+    }, SIGN_OF_LIFE_MS);
     let output = "";
     const keep = (data) => {
       output = (output + data).slice(-options.keepBytes || -8_192);
@@ -43,10 +51,12 @@ export function runQuietly(program, args, options = {}) {
     child.stdout.on("data", keep);
     child.stderr.on("data", keep);
     child.on("error", (error) => {
+      clearInterval(life);
       running.delete(child);
       reject(new SetupError(`'${program}' can't be started: ${error.message}`, options.remedy));
     });
     child.on("close", (code, signal) => {
+      clearInterval(life);
       running.delete(child);
       if (interrupted) return reject(new SetupError("interrupted", "run the same command again", 130));
       if (code === 0) return resolve(output);
