@@ -89,4 +89,9 @@ describe("the report of the demo", () => {
     expect(text).toContain("   1  > enter\n      Inside.");
     expect(text + trajectoryLine(outcome, 80)).not.toContain("\u001b");
   });
+
+  it("says so where nothing scored more than the start", () => {
+    const explored = { ...outcome.explored, best: { ...outcome.explored.best, trajectory: [] } };
+    expect(trajectoryLine({ explored }, 80)).toBe("  none: nothing scored more than the start");
+  });
 });

@@ -106,6 +106,7 @@ export function trajectoryText({ explored }: Pick<DemoOutcome, "explored">, { si
 
 /** The actions of the best trajectory, wrapped. */
 export function trajectoryLine({ explored }: Pick<DemoOutcome, "explored">, columns: number): string {
+  if (explored.best.trajectory.length === 0) return "  none: nothing scored more than the start";
   const lines: string[] = [];
   let line = "";
   for (const { action } of explored.best.trajectory) {
