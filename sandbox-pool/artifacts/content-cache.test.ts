@@ -142,13 +142,13 @@ describe("builders of the same entry", () => {
     expect(await tryLockFile(lock)).toBeUndefined();
 
     const build = builder();
-    const waited = new Promise<void>((resolve) => {
-      void entryFor(build, () => resolve()).then(() => resolve());
+    let entry: ReturnType<typeof entryFor> | undefined;
+    await new Promise<void>((resolve) => {
+      entry = entryFor(build, () => resolve());
     });
-    await waited;
     expect(build).not.toHaveBeenCalled();
     dead.kill("SIGKILL");
-    await entryFor(build);
+    await Promise.all([entry, entryFor(build)]);
     expect(build).toHaveBeenCalledTimes(1);
     expect(await readdir(join(parent, "key"))).not.toContain("rest");
   });

@@ -103,15 +103,32 @@ describe("fork", () => {
     expect(daemon.calls.filter((call) => call === "sandbox.lease")).toHaveLength(2);
   });
 
-  it("of a waiting child that fails its hand-out takes another (invariant 4)", async () => {
+  it("of a waiting child whose hand-out fails says so at the first use, and the next fork is well (invariant 4)", async () => {
     const root = await template();
     host.pool.forecast(root.id, 2);
     await vi.waitFor(() => expect(host.pool.stats().ready).toBe(2));
     const failure = { code: "HANDOUT_FAILED", poisons: true };
     daemon.inject({ method: "sandbox.lease", action: { kind: "fail", failure } });
+    await using failed = await root.fork();
+    await expect(failed.ping()).rejects.toMatchObject({ code: "HANDOUT_FAILED" });
+    await expect(failed.ping()).rejects.toMatchObject({ code: "HANDOUT_FAILED" });
     await using sandbox = await root.fork();
     await sandbox.ping();
-    expect(host.pool.stats()).toMatchObject({ hits: 1, discards: 1 });
+    expect(sandbox.stages).toEqual([["fake", 1]]);
+    expect(host.pool.stats()).toMatchObject({ hits: 2, discards: 1 });
+  });
+
+  it("of waiting children gives none whose guest has ended", async () => {
+    const root = await template();
+    host.pool.forecast(root.id, 1);
+    await vi.waitFor(() => expect(host.pool.stats().ready).toBe(1));
+    host.pool.forecast(root.id, 0);
+    const [waiting] = daemon.state.sandboxes.keys();
+    daemon.endGuest(waiting ?? "");
+    await vi.waitFor(() => expect(host.pool.ready(root.id)).toBe(0));
+    await using sandbox = await root.fork();
+    await sandbox.ping();
+    expect(sandbox.id).not.toBe(waiting);
   });
 });
 

@@ -19,7 +19,7 @@ import type {
 import { createWarmPool, type Lease, type WarmPool } from "../pool/warm-pool.js";
 import { type CheckpointFacts, createCheckpoint, nothingForked } from "./checkpoint.js";
 import { type Connection, hostClosed } from "./connection.js";
-import { checkpointLostSchema, expectMessage, results } from "./messages.js";
+import { checkpointLostSchema, expectMessage, results, sandboxEndedSchema } from "./messages.js";
 import { createSandbox, type Life } from "./sandbox.js";
 import { createSession, type Session } from "./session.js";
 import { createTemplate, type TemplateOwnership } from "./template.js";
@@ -105,6 +105,9 @@ class HostHandle implements Host {
     });
     session.connection.subscribe({
       onEvent: (event, params) => {
+        if (event === "sandbox.ended") {
+          pool.lost(expectMessage(sandboxEndedSchema, params, "event sandbox.ended").sandbox);
+        }
         if (event === "checkpoint.lost") {
           void pool.forget(expectMessage(checkpointLostSchema, params, "event checkpoint.lost").checkpoint);
         }
@@ -224,5 +227,6 @@ class HostHandle implements Host {
 }
 
 function toLife(origin: string, lease: Lease): Life {
-  return { id: lease.sandbox, stages: lease.stages, origin, onGone: () => lease.detach() };
+  const { sandbox: id, stages, begun } = lease;
+  return { id, stages, begun, origin, onGone: () => lease.detach() };
 }

@@ -34,6 +34,8 @@ export type AgentCall = <T>(
 export interface Life {
   readonly id: string;
   readonly stages: Stages;
+  /** See `Lease.begun`. */
+  readonly begun?: Promise<Stages> | undefined;
   /** Checkpoint that it began with; not known of a sandbox that was booted, or forked through another connection. */
   readonly origin?: string | undefined;
   /** Called once, when the sandbox has been closed or has become a checkpoint: whoever counts it can stop. */
@@ -61,6 +63,7 @@ class SandboxHandle implements Sandbox, GuestWatcher {
   readonly #parts: SandboxParts;
   readonly #session: Session;
   #life: Life;
+  #stages: Stages;
   #state: SandboxState = "live";
   /** While it is rewound: the state it goes back to where that fails. */
   #fallback: "live" | "poisoned" | "ended" | undefined;
@@ -73,6 +76,8 @@ class SandboxHandle implements Sandbox, GuestWatcher {
     this.#parts = parts;
     this.#session = parts.session;
     this.#life = parts.life;
+    this.#stages = parts.life.stages;
+    this.#follow(parts.life);
     this.files = createFiles(this.#agent);
     this.#session.watch(this.id, this);
   }
@@ -82,7 +87,7 @@ class SandboxHandle implements Sandbox, GuestWatcher {
   }
 
   get stages(): Stages {
-    return this.#life.stages;
+    return this.#stages;
   }
 
   async exec(argv: readonly string[], options: ExecOptions = {}): Promise<ExecResult> {
@@ -157,7 +162,7 @@ class SandboxHandle implements Sandbox, GuestWatcher {
       return this.#parts.toCheckpoint({ id: result.checkpoint, dirtyPages: result.dirtyPages, stages });
     } catch (error) {
       this.#parkFailed(error);
-      throw error;
+      throw await rootOf(error, this.#life);
     }
   }
 
@@ -173,9 +178,9 @@ class SandboxHandle implements Sandbox, GuestWatcher {
       spec,
       undo: (late) => this.#session.dropQuietly(late.checkpoint),
     });
-    const { result, stages } = await request.catch((error: unknown) => {
+    const { result, stages } = await request.catch(async (error: unknown) => {
       if (life === this.#life) this.#noteFailure(error);
-      throw error;
+      throw await rootOf(error, life);
     });
     return this.#parts.toCheckpoint({ id: result.checkpoint, dirtyPages: result.dirtyPages, stages });
   }
@@ -224,10 +229,23 @@ class SandboxHandle implements Sandbox, GuestWatcher {
     this.#session.closeQuietly(old.id);
     old.onGone?.();
     this.#life = life;
+    this.#stages = life.stages;
     this.#reason = undefined;
     this.#lastWords = undefined;
     this.#state = moveSandbox(this.#state, "live");
     this.#session.watch(life.id, this);
+    this.#follow(life);
+  }
+
+  #follow(life: Life): void {
+    life.begun?.then(
+      (stages) => {
+        if (life === this.#life) this.#stages = stages;
+      },
+      (error: CoppiceError) => {
+        if (life === this.#life) this.guestEnded(error, "");
+      },
+    );
   }
 
   async console(options: CallOptions = {}): Promise<string> {
@@ -286,7 +304,7 @@ class SandboxHandle implements Sandbox, GuestWatcher {
       });
     } catch (error) {
       if (life === this.#life) this.#noteFailure(error);
-      throw error;
+      throw await rootOf(error, life);
     }
   };
 
@@ -379,6 +397,14 @@ class SandboxHandle implements Sandbox, GuestWatcher {
       remedy: "Use the checkpoint that park() returned, or fork another sandbox.",
     });
   }
+}
+
+/** What failed: not the call, where the life that it was for did not begin. */
+async function rootOf(error: unknown, life: Life): Promise<unknown> {
+  if (error instanceof CoppiceError && error.code === "SANDBOX_WRONG_STATE") {
+    await life.begun;
+  }
+  return error;
 }
 
 function joinStream(chunks: readonly Chunk[], stream: string): Uint8Array {

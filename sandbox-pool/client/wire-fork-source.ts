@@ -1,6 +1,5 @@
 /** The warm pool's view of a host, over the wire. */
 
-import type { CallOptions } from "../api.js";
 import type { ChildOptions, ForkedChild, ForkSource } from "../pool/fork-source.js";
 import { failureToError, results } from "./messages.js";
 import type { Session } from "./session.js";
@@ -38,9 +37,8 @@ class WireForkSource implements ForkSource {
     return toChildren(answer.result.children);
   }
 
-  async lease(sandbox: string, spec: CallOptions): ReturnType<ForkSource["lease"]> {
-    const params = { sandbox };
-    const answer = await this.#session.request({ method: "sandbox.lease", params, schema: results.empty, spec });
+  async lease(sandbox: string): ReturnType<ForkSource["lease"]> {
+    const answer = await this.#session.request({ method: "sandbox.lease", params: { sandbox }, schema: results.empty });
     return answer.stages;
   }
 

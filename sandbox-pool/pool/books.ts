@@ -50,8 +50,15 @@ export class PoolBooks {
     return shelf.ready.splice(Math.max(0, shelf.ready.length - count)).reverse();
   }
 
-  takeReady(checkpoint: string): Slot | undefined {
-    return this.shelves.get(checkpoint)?.ready.pop();
+  /** The child of that name, where it waits. */
+  takeLost(sandbox: string): Slot | undefined {
+    for (const { ready } of this.shelves.values()) {
+      const index = ready.findIndex((slot) => slot.sandbox === sandbox);
+      if (index >= 0) {
+        return ready.splice(index, 1)[0];
+      }
+    }
+    return undefined;
   }
 
   newSlot(checkpoint: string, state: "preparing" | "forking"): Slot {

@@ -17,10 +17,11 @@ export interface ForkSource {
   /** Children that have run to idle and wait, stopped, for `lease`. */
   forkAhead(checkpoint: string, count: number): Promise<readonly ForkedChild[]>;
   /**
-   * Hands out a waiting child, which has had its identity since it ran ahead: runs it, with the right clock. Throws where
-   * that failed: the child is then discarded.
+   * Hands out a waiting child, which has had its identity since it ran ahead: runs it, with the right clock. Whatever the
+   * child is asked after this call goes behind it. Rejects where that failed: the child has then said nothing, and does not
+   * live on.
    */
-  lease(sandbox: string, options: CallOptions): Promise<Stages>;
+  lease(sandbox: string): Promise<Stages>;
   /** Twice is a no-op. */
   close(sandbox: string): Promise<void>;
   /** Calls that the host works on at present. */

@@ -6,18 +6,16 @@ import { CoppiceError } from "../errors.js";
  * - `preparing`: being forked ahead.
  * - `forking`: being forked for somebody who waits.
  * - `ready`: run to idle, waits on the shelf.
- * - `leasing`: being handed out.
  * - `leased`: has an owner.
  * - `closing`: being closed; still counts as live.
  * - `gone`: final.
  */
-export type SlotState = "preparing" | "forking" | "ready" | "leasing" | "leased" | "closing" | "gone";
+export type SlotState = "preparing" | "forking" | "ready" | "leased" | "closing" | "gone";
 
 const TRANSITIONS: Readonly<Record<SlotState, readonly SlotState[]>> = {
   preparing: ["ready", "closing", "gone"],
   forking: ["leased", "closing", "gone"],
-  ready: ["leasing", "closing"],
-  leasing: ["leased", "closing"],
+  ready: ["leased", "closing"],
   leased: ["closing", "gone"],
   closing: ["gone"],
   gone: [],

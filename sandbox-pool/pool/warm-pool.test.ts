@@ -97,21 +97,35 @@ describe("acquire", () => {
     expect(results.map((result) => leaseOf(result).isWarm)).toEqual([true, true, false, false, false]);
   });
 
-  it("of a waiting child that fails its checks discards it and takes the next", async () => {
+  it("of a waiting child does not wait for the host, and says when the child has begun", async () => {
     const { pool, source } = await warmed(2);
-    source.failures.lease.push(new CoppiceError("Reseed failed", { code: "RESUME_FAILED", faultDomain: "guest" }));
     const lease = await acquireOne(pool);
-    expect(lease.isWarm).toBe(true);
-    await vi.waitFor(() => expect(source.alive).toBe(1));
-    expect(pool.stats()).toMatchObject({ hits: 1, discards: 1 });
+    expect(source.child(lease.sandbox).isWaiting).toBe(true);
+    expect(lease.stages).toEqual([]);
+    expect(await lease.begun).toEqual([["lease", 1]]);
+    expect(source.child(lease.sandbox).isWaiting).toBe(false);
   });
 
-  it("with every waiting child failing forks directly", async () => {
+  it("of a waiting child that can't begin says why, and counts it", async () => {
     const { pool, source } = await warmed(2);
-    source.failures.lease.push(new Error("first"), new Error("second"));
+    source.failures.lease.push(new CoppiceError("Has ended", { code: "SANDBOX_LOST", faultDomain: "host" }));
     const lease = await acquireOne(pool);
-    expect(lease.isWarm).toBe(false);
-    expect(pool.stats()).toMatchObject({ hits: 0, misses: 1, discards: 2 });
+    await expect(lease.begun).rejects.toMatchObject({ code: "SANDBOX_LOST" });
+    expect(pool.stats()).toMatchObject({ hits: 1, discards: 1, leased: 1 });
+    await lease.release();
+    expect(source.alive).toBe(1);
+  });
+
+  it("gives no waiting child that has ended", async () => {
+    const { pool, source } = await warmed(2);
+    const [first, second] = [...source.children.keys()];
+    pool.lost(second ?? "");
+    pool.lost("unknown");
+    expect(pool.ready(CHECKPOINT)).toBe(1);
+    const lease = await acquireOne(pool);
+    expect(lease).toMatchObject({ sandbox: first, isWarm: true });
+    pool.lost(lease.sandbox);
+    await vi.waitFor(() => expect(pool.stats()).toMatchObject({ discards: 1, leased: 1 }));
   });
 
   it("aborted while it forks rejects and leaves no child", async () => {

@@ -18,7 +18,13 @@ import type { Slot } from "./slots.js";
 
 export interface Lease {
   readonly sandbox: string;
+  /** Of the fork; of a child that had waited `begun` gives them. */
   readonly stages: Stages;
+  /**
+   * Of a child that had waited: when the host has said that it runs. Nobody need wait for that: what it is asked goes behind
+   * the hand-out, and where that fails, the child says nothing and this rejects.
+   */
+  readonly begun?: Promise<Stages>;
   /** Whether the child had waited. */
   readonly isWarm: boolean;
   /** Closes the child. Late or twice it does nothing, and is counted. */
@@ -41,6 +47,8 @@ export interface WarmPool {
   forecast(checkpoint: string, weight: number): void;
   /** Children that wait for a fork of the checkpoint. */
   ready(checkpoint: string): number;
+  /** A child has ended: where it waits it is not handed out any more. */
+  lost(sandbox: string): void;
   /** The checkpoint is dropped: its waiting children are closed. Leases go on. */
   forget(checkpoint: string): Promise<void>;
   /** Ends the pool: waiting children are closed, whoever waits or comes gets `reason`, else `POOL_CLOSED`. Leases go on. */
@@ -97,7 +105,7 @@ class ForkAheadPool implements WarmPool {
     const admitted = this.#books.admit(checkpoint, cold, options);
     const request: AcquireRequest = { checkpoint, options, started };
     const results = await Promise.all([
-      ...warm.map((slot) => this.#handOut(slot, request)),
+      ...warm.map((slot): AcquireResult => ({ ok: true, lease: this.#handOut(slot, request) })),
       ...this.#forkCold(admitted, request),
       ...Array.from({ length: cold - admitted.length }, () => this.#waitAndFork(request)),
     ]);
@@ -118,6 +126,14 @@ class ForkAheadPool implements WarmPool {
 
   ready(checkpoint: string): number {
     return this.#books.shelves.get(checkpoint)?.ready.length ?? 0;
+  }
+
+  lost(sandbox: string): void {
+    const slot = this.#books.takeLost(sandbox);
+    if (slot !== undefined) {
+      this.#books.counters.discards += 1;
+      void this.#books.discard(slot);
+    }
   }
 
   async forget(checkpoint: string): Promise<void> {
@@ -147,28 +163,17 @@ class ForkAheadPool implements WarmPool {
     };
   }
 
-  /** Gives a waiting child away. One that fails is discarded and the next one tried; without a next one it is a miss. */
-  async #handOut(first: Slot, request: AcquireRequest): Promise<AcquireResult> {
-    for (let slot: Slot | undefined = first; slot !== undefined; slot = this.#books.takeReady(request.checkpoint)) {
-      slot.move("leasing");
-      try {
-        const { signal, deadlineMs } = request.options;
-        const limits = { ...(signal && { signal }), ...(deadlineMs !== undefined && { deadlineMs }) };
-        const stages = await this.#source.lease(slot.sandbox, limits);
-        slot.move("leased");
-        this.#refiller.handedOut();
-        this.#books.counters.hits += 1;
-        return { ok: true, lease: this.#leased(slot, stages, request, true) };
-      } catch (error) {
-        void this.#books.discard(slot);
-        if (!mayTryNext(error, request.options)) {
-          return { ok: false, error: asError(error) };
-        }
-        this.#books.counters.discards += 1;
-      }
-    }
-    const [slot] = this.#books.admit(request.checkpoint, 1, request.options);
-    return await (slot === undefined ? this.#waitAndFork(request) : this.#forkOne(slot, request));
+  /** Gives a waiting child away, at once: see `Lease.begun`. */
+  #handOut(slot: Slot, request: AcquireRequest): Lease {
+    slot.move("leased");
+    const { counters } = this.#books;
+    const begun = this.#source.lease(slot.sandbox);
+    begun.catch(() => {
+      counters.discards += 1;
+    });
+    this.#refiller.handedOut();
+    counters.hits += 1;
+    return this.#leased(slot, { stages: [], begun }, request);
   }
 
   /** Forks for somebody who waits, all in one call; one promise a child. */
@@ -191,7 +196,7 @@ class ForkAheadPool implements WarmPool {
       }
       slot.filled(child.sandbox);
       slot.move("leased");
-      return { ok: true, lease: this.#leased(slot, child.stages, request, false) };
+      return { ok: true, lease: this.#leased(slot, { stages: child.stages }, request) };
     });
   }
 
@@ -215,7 +220,8 @@ class ForkAheadPool implements WarmPool {
     }
   }
 
-  #leased(slot: Slot, stages: Stages, request: AcquireRequest, isWarm: boolean): Lease {
+  #leased(slot: Slot, life: Pick<Lease, "stages" | "begun">, request: AcquireRequest): Lease {
+    const isWarm = life.begun !== undefined;
     const samples = isWarm ? this.#warmLatency : this.#coldLatency;
     samples.add((this.#books.now() - request.started) * MICROSECONDS_PER_MS);
     let isOver = false;
@@ -229,7 +235,7 @@ class ForkAheadPool implements WarmPool {
     };
     return Object.freeze({
       sandbox: slot.sandbox,
-      stages,
+      ...life,
       isWarm,
       release: async (): Promise<void> => {
         if (end()) {
@@ -250,13 +256,6 @@ interface AcquireRequest {
   readonly options: ChildOptions;
   /** On the pool's clock. */
   readonly started: number;
-}
-
-/** Whether another child may do better: not when the caller has gone, or the host has. */
-function mayTryNext(error: unknown, options: ChildOptions): boolean {
-  const code = error instanceof CoppiceError ? error.code : undefined;
-  const isFinal = code === "ABORTED" || code === "DEADLINE_EXCEEDED" || code === "HOST_LOST" || code === "HOST_CLOSED";
-  return !isFinal && options.signal?.aborted !== true;
 }
 
 function asError(error: unknown): Error {

@@ -14,7 +14,7 @@ import { connectHost } from "../../sandbox-pool/connect.js";
 import { FakeConnection, type FakeDaemonSide, type FakeRequest, toFailure } from "./fake-connection.js";
 import { type Fault, type FaultAction, FaultPlan, failureOf } from "./fake-faults.js";
 import { callFakeGuest, type FakeCommand, type FakeProgram, type FakeSoftware } from "./fake-guest.js";
-import { FakeDaemonError, FakeHostState, type FakeSandbox } from "./fake-host-state.js";
+import { FakeDaemonError, FakeHostState, type FakeSandbox, refusal } from "./fake-host-state.js";
 
 export interface FakeDaemonOptions {
   /** Terminal programs by the first word of argv. */
@@ -268,6 +268,9 @@ class SocketDaemon implements FakeDaemon, FakeDaemonSide {
   }
 
   async #call(sandbox: FakeSandbox, request: FakeRequest): Promise<unknown> {
+    if (sandbox.state === "ready") {
+      throw refusal("SANDBOX_WRONG_STATE", `Sandbox ${sandbox.id} is ready; this needs one that is leased`);
+    }
     if (sandbox.state !== "leased") {
       throw sandboxEnded(sandbox.id);
     }

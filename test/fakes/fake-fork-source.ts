@@ -1,6 +1,5 @@
 /** A host for pool tests, without sockets: children are numbers, and each remembers who wrote into it. */
 
-import type { CallOptions } from "../../sandbox-pool/api.js";
 import type { ChildOptions, ForkedChild, ForkSource } from "../../sandbox-pool/pool/fork-source.js";
 
 export interface FakeChild {
@@ -51,8 +50,8 @@ export class FakeForkSource implements ForkSource {
     return this.#make(checkpoint, count, true);
   }
 
-  async lease(sandbox: string, options: CallOptions): ReturnType<ForkSource["lease"]> {
-    await this.#work("lease", options.signal);
+  async lease(sandbox: string): ReturnType<ForkSource["lease"]> {
+    await this.#work("lease", undefined);
     const child = this.child(sandbox);
     if (child.isClosed || !child.isWaiting) {
       throw new Error(`Child ${sandbox} does not wait`);

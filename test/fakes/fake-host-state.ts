@@ -44,7 +44,7 @@ function notFound(what: string, id: string): FakeDaemonError {
   return refusal(`${what.toUpperCase()}_NOT_FOUND`, `Host has no ${what} ${id}`);
 }
 
-function refusal(code: string, message: string): FakeDaemonError {
+export function refusal(code: string, message: string): FakeDaemonError {
   return new FakeDaemonError({ code, message, faultDomain: "user", retryable: false });
 }
 
@@ -77,7 +77,7 @@ export class FakeHostState {
   lease(session: string, id: string): FakeSandbox {
     const sandbox = this.sandbox(id, session);
     if (sandbox.state !== "ready") {
-      throw refusal("SANDBOX_NOT_READY", `Sandbox ${id} is ${sandbox.state}, not ready`);
+      throw refusal("SANDBOX_WRONG_STATE", `Sandbox ${id} is ${sandbox.state}, not ready`);
     }
     sandbox.state = "leased";
     sandbox.generation += 1;
@@ -88,7 +88,7 @@ export class FakeHostState {
   park(session: string, id: string, name: string | undefined): FakeCheckpoint {
     const sandbox = this.sandbox(id, session);
     if (sandbox.state !== "leased") {
-      throw refusal("SANDBOX_NOT_LEASED", `Sandbox ${id} is ${sandbox.state}, not leased`);
+      throw refusal("SANDBOX_WRONG_STATE", `Sandbox ${id} is ${sandbox.state}, not leased`);
     }
     this.sandboxes.delete(id);
     this.counters.parks += 1;

@@ -257,7 +257,7 @@ mod tests {
         let (daemon, mut control) = pair();
         let (first, second) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
         send_with(&daemon, &Command::Fork { tag: 1, at_ns: 0 }, &[first.0.as_raw_fd()]);
-        send_with(&daemon, &Command::Pause, &[]);
+        send_with(&daemon, &Command::Pause { when_idle: false }, &[]);
         send_with(&daemon, &Command::Fork { tag: 2, at_ns: 0 }, &[second.0.as_raw_fd()]);
         for (tag, mut peer) in [(1, first.1), (2, second.1)] {
             let received = std::iter::from_fn(|| control.poll().unwrap())

@@ -10,7 +10,7 @@ use coppice_wire::vmm::OwnFile;
 /// Bytes of `statm`: seven numbers of at most twenty digits.
 const STATM_BYTES: usize = 160;
 
-/// The process's own files in `/proc` that are lent to it, until the command is done.
+/// The process's own files in `/proc` that are lent to it, until it is frozen.
 #[derive(Default)]
 pub struct Lent {
     statm: Option<File>,

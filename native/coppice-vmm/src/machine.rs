@@ -115,7 +115,7 @@ impl Machine {
         match received.command {
             Command::Boot { config } => self.boot(&config)?,
             Command::Agent { data } => self.agent(&data)?,
-            Command::Pause => self.pause()?,
+            Command::Pause { when_idle } => self.pause(when_idle)?,
             Command::Resume { at_ns } => self.resume(at_ns)?,
             Command::Park => return self.park(),
             Command::Fork { tag, at_ns } => self.fork(tag, at_ns, received.descriptor)?,
@@ -163,8 +163,15 @@ impl Machine {
         }
     }
 
-    fn pause(&mut self) -> Result<(), VmmError> {
+    fn pause(&mut self, when_idle: bool) -> Result<(), VmmError> {
         let stopwatch = Stopwatch::start();
+        if let Phase::Running(guest, live) = &self.phase {
+            if when_idle && !live.is_idle()? {
+                self.control.send(&Event::Busy)?;
+                return Ok(());
+            }
+            guest.learn(Progress::RunAhead, &self.lent);
+        }
         self.phase = match std::mem::replace(&mut self.phase, Phase::Lost) {
             Phase::Running(guest, live) => {
                 let clocks = StoppedClocks::read(&live)?;
@@ -175,14 +182,12 @@ impl Machine {
                 return Err(self.refuse("Pause", "running"));
             }
         };
-        if let Phase::Paused(guest, _, clocks) = &self.phase {
+        if let Phase::Paused(_, _, clocks) = &self.phase {
             self.control.send(&Event::Paused {
                 at_ns: clocks.stopped_at_ns(),
                 stages: stopwatch.finish(),
             })?;
-            guest.learn(Progress::RunAhead, &self.lent);
         }
-        self.lent = Lent::default();
         Ok(())
     }
 
@@ -249,7 +254,6 @@ impl Machine {
 
     /// Makes a frozen copy. This process goes on, and pays for the copy with the faults of what it writes next.
     fn checkpoint(&mut self, tag: u64, socket: Option<OwnedFd>) -> Result<Next, VmmError> {
-        let lent = std::mem::take(&mut self.lent);
         let mut stopwatch = Stopwatch::start();
         let Phase::Running(guest, live) = &mut self.phase else {
             return Err(self.refuse("Checkpoint", "running"));
@@ -257,7 +261,7 @@ impl Machine {
         if !guest.ram.is_private() {
             return Err(VmmError::ColdCheckpoint);
         }
-        if !lent.can_count() {
+        if !self.lent.can_count() {
             return Err(VmmError::NotLent { command: "Checkpoint" });
         }
         let socket = socket.ok_or(VmmError::NoSocket { command: "Checkpoint" })?;
@@ -269,7 +273,7 @@ impl Machine {
             }
         };
         // Here, where the copy's pages are: the copy itself has no file that it could count by.
-        let dirty_pages = guest.ram.private_pages(&lent)?;
+        let dirty_pages = guest.ram.private_pages(&self.lent)?;
         stopwatch.lap("count");
         let side = fork_sibling().map_err(VmmError::Copy)?;
         stopwatch.lap("fork");
@@ -284,7 +288,7 @@ impl Machine {
             }
             Side::Child => {
                 self.control = adopt(socket);
-                drop(lent);
+                self.lent = Lent::default();
                 self.freeze_copy(state, dirty_pages, stopwatch)?;
             }
         }

@@ -287,7 +287,7 @@ fn vmm_and_all_that_is_made_from_it_are_confined_and_hold_only_what_they_need() 
     assert_descriptors(&child, &running(&family));
 
     child.lend(OwnFile::Pagemap);
-    child.send(&Command::Pause, None);
+    child.send(&Command::Pause { when_idle: false }, None);
     let event = child.event();
     assert!(matches!(event, Event::Paused { .. }), "{event:?}");
     assert_descriptors(&child, &running(&family));

@@ -44,8 +44,9 @@ pub enum Command {
         #[serde(with = "serde_bytes")]
         data: Vec<u8>,
     },
-    /// Stop the vCPUs and keep the VM (a pooled child that waits). Answer: `Paused`.
-    Pause,
+    /// Stop the vCPUs and keep the VM (a pooled child that waits). Answer: `Paused`; `Busy`, and it runs on, where
+    /// `when_idle` is asked for and the guest has something to do.
+    Pause { when_idle: bool },
     /// Run again after `Pause`. With `at_ns` the guest's clocks go on from where they stopped as of that host time: who
     /// sends this can tell the guest by how much it is behind. Without, they have run on: to the guest nothing happened
     /// but that it was slow. Answer: `Resumed`.
@@ -58,9 +59,9 @@ pub enum Command {
     /// Only when running: copy the machine as it is in this moment into a frozen process of its own, and go on. The copy's
     /// control socket comes with this message; the copy says `Parked` on it, this process answers `Checkpointed` here.
     Checkpoint { tag: u64 },
-    /// Lends the VMM, which can't open anything, a file of its own in `/proc`: the descriptor comes with this message.
-    /// `Park` and `Checkpoint` need `Statm`; `Pagemap` is for the next `Pause`, `Park` or `Close` of a child that learns. No
-    /// answer.
+    /// Lends the VMM, which can't open anything, a file of its own in `/proc`, until it is frozen: the descriptor comes
+    /// with this message. `Park` and `Checkpoint` need `Statm`; `Pagemap` is for `Pause`, `Park` and `Close` of a child that
+    /// learns. No answer.
     Lend { file: OwnFile },
     /// Exit with status 0. No answer.
     Close,
@@ -108,6 +109,8 @@ pub enum Event {
         at_ns: u64,
         stages: Stages,
     },
+    /// The guest has something to do and was not stopped.
+    Busy,
     Resumed {
         stages: Stages,
     },

@@ -20,6 +20,8 @@ use std::fs;
 /// | `checkpoint=fail`, `poison`, `exit`, `copy-dies` | how copying a running machine fails |
 /// | `fork-fails-every=N`, `fork-dies-at=N`, `fork-hangs`, `fork-names-init` | how the frozen process fails |
 /// | `child-dies-every=N` | a child dies before it has started |
+/// | `wake=fail`, `nonsense` | how a child that waits fails to run again |
+/// | `busy=N` | a child that is asked to stop when it is idle says N times that it is not |
 /// | `missing=BARRIER` | the VMM says that it does without it |
 /// | `learns` | children want their page map before they are stopped, parked or closed |
 /// | `ignore-close` | has to be killed |

@@ -39,6 +39,7 @@ fn main() {
         frozen: false,
         learns: false,
         lent: Vec::new(),
+        looks: 0,
     }
     .run();
 }
@@ -51,6 +52,8 @@ struct Machine {
     frozen: bool,
     learns: bool,
     lent: Vec<OwnFile>,
+    /// How often it was asked to stop when idle.
+    looks: i64,
 }
 
 impl Machine {
@@ -61,11 +64,22 @@ impl Machine {
                 Command::Boot { config } => self.boot(&config),
                 Command::Agent { data } if !self.frozen => self.agent.take(&data, &mut self.socket, &self.faults),
                 Command::Agent { .. } => self.fail("VMM_WRONG_STATE", "Agent needs a machine that runs", false),
-                Command::Pause if !self.was_lent(&[]) => self.fail("VMM_PROTOCOL", "Pause came alone", false),
-                Command::Pause => self.socket.send(&Event::Paused {
+                Command::Pause { .. } if !self.was_lent(&[OwnFile::Statm]) => {
+                    self.fail("VMM_PROTOCOL", "Pause came alone", false);
+                }
+                Command::Pause { when_idle: true } if self.is_busy() => {
+                    self.socket.send(&Event::Busy);
+                }
+                Command::Pause { .. } => self.socket.send(&Event::Paused {
                     at_ns: self.agent.clock.stop(),
                     stages: stages("pause"),
                 }),
+                Command::Resume { .. } if self.faults.value("wake") == Some("fail") => {
+                    self.fail("VMM_KVM", "Resume failed on purpose", true);
+                }
+                Command::Resume { .. } if self.faults.value("wake") == Some("nonsense") => {
+                    self.socket.send(&Event::Busy);
+                }
                 Command::Resume { at_ns } => {
                     if let Some(at_ns) = at_ns {
                         self.agent.clock.go_on(at_ns);
@@ -80,7 +94,7 @@ impl Machine {
                 }
                 Command::Park => self.park(),
                 Command::Fork { tag, at_ns } => self.fork(tag, at_ns, descriptor),
-                Command::Checkpoint { .. } if std::mem::take(&mut self.lent) != [OwnFile::Statm] => {
+                Command::Checkpoint { .. } if !self.lent.contains(&OwnFile::Statm) => {
                     self.fail("VMM_PROTOCOL", "Checkpoint came alone", false);
                 }
                 Command::Checkpoint { tag } => self.checkpoint(tag, descriptor),
@@ -186,6 +200,8 @@ impl Machine {
         let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
         self.socket = Socket::new(descriptor);
         self.frozen = false;
+        self.lent.clear();
+        self.looks = 0;
         self.learns = self.faults.has("learns");
         if self
             .faults
@@ -252,16 +268,24 @@ impl Machine {
         };
         let own = format!("/proc/{}/{name}", std::process::id());
         let path = |descriptor: &OwnedFd| fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd())).ok();
-        if descriptor.as_ref().and_then(path) == Some(own.into()) {
+        if descriptor.as_ref().and_then(path) != Some(own.into()) {
+            self.fail("VMM_PROTOCOL", "Lent what is not mine", true);
+        } else if self.lent.contains(&file) {
+            self.fail("VMM_PROTOCOL", "Lent twice", true);
+        } else {
             self.lent.push(file);
         }
     }
 
-    /// Whether just these files were lent since this was last asked, and the page map where it is wanted.
-    fn was_lent(&mut self, files: &[OwnFile]) -> bool {
+    /// Whether these files were lent, and the page map where it is wanted.
+    fn was_lent(&self, files: &[OwnFile]) -> bool {
         let pagemap = self.learns.then_some(OwnFile::Pagemap);
-        let wanted: Vec<_> = pagemap.iter().chain(files).copied().collect();
-        std::mem::take(&mut self.lent) == wanted
+        pagemap.iter().chain(files).all(|file| self.lent.contains(file))
+    }
+
+    fn is_busy(&mut self) -> bool {
+        self.looks += 1;
+        self.faults.number("busy").is_some_and(|looks| self.looks <= looks)
     }
 
     fn fail(&mut self, code: &str, message: &str, poisons: bool) {

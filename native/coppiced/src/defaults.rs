@@ -77,6 +77,12 @@ pub const MAX_CLOCK_LATENESS: Duration = Duration::from_secs(1);
 /// up with (measured: some milliseconds more to its first answer after a second), so that telling it the time costs less.
 pub const MAX_CLOCK_LEAP: Duration = Duration::from_millis(500);
 
+/// How often it is looked whether a child that runs ahead has nothing left to do.
+pub const IDLE_LOOK_INTERVAL: Duration = Duration::from_millis(3);
+
+/// After so many looks it is stopped in the middle of what it does: its programs may never rest.
+pub const IDLE_LOOKS: u32 = 10;
+
 /// Scheduling priority (nice) of work that nobody waits for: a child that runs ahead, a VM that is taken apart.
 pub const BACKGROUND_NICE: i32 = 15;
 

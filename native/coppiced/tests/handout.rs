@@ -166,27 +166,57 @@ fn hand_out_that_can_not_be_verified_discards_the_child() {
 }
 
 #[test]
-fn lease_that_can_not_be_verified_discards_the_child() {
+fn leased_child_that_can_not_run_again_is_poisoned_before_it_says_anything() {
+    let daemon = Daemon::start();
+    let mut client = daemon.client();
+    for fault in ["wake=fail", "wake=nonsense"] {
+        let checkpoint = client.checkpoint(&daemon, fault);
+        let child = children(&client.call("sandbox.fork", ahead(&checkpoint, 1)))
+            .remove(0)
+            .unwrap();
+        // The request follows the lease at once, as a client sends it.
+        let ids = [
+            client.send("sandbox.lease", lease(&child)),
+            client.send("sandbox.call", call(&child, "ping", map([]))),
+        ];
+        let [leased, answer] = ids.map(|id| client.answer(id).0);
+        assert!(leased.is_ok(), "{fault}: {leased:?}");
+        assert_eq!(answer.unwrap_err().code, "SANDBOX_POISONED", "{fault}");
+        client.call("checkpoint.drop", map([("checkpoint", checkpoint.into())]));
+        daemon.wait_for_vmms(0);
+    }
+}
+
+#[test]
+fn request_that_follows_a_lease_at_once_is_answered_in_the_new_life() {
     let daemon = Daemon::start();
     let mut client = daemon.client();
     let checkpoint = client.checkpoint(&daemon, "");
-    let child = children(&client.call("sandbox.fork", ahead(&checkpoint, 1)))
-        .remove(0)
-        .unwrap();
-    // Stopped, it answers nothing: as a guest that hangs when it runs again.
-    let list = client.call("sandbox.list", map([]));
-    let pid = get(&get(&list, "sandboxes").as_array().unwrap()[0], "pid")
-        .as_i64()
-        .unwrap();
-    nix::sys::signal::kill(
-        nix::unistd::Pid::from_raw(pid as i32),
-        nix::sys::signal::Signal::SIGSTOP,
-    )
-    .unwrap();
-    let id = client.send_with("sandbox.lease", lease(&child), Some(300));
-    assert_eq!(client.answer(id).0.unwrap_err().code, "DEADLINE_EXCEEDED");
-    assert_eq!(client.agent(&child, "ping").unwrap_err().code, "SANDBOX_CLOSED");
-    daemon.wait_for_vmms(1);
+    for _ in 0..20 {
+        let child = children(&client.call("sandbox.fork", ahead(&checkpoint, 1)))
+            .remove(0)
+            .unwrap();
+        let ids = [
+            client.send("sandbox.lease", lease(&child)),
+            client.send("sandbox.call", call(&child, "resumed", map([]))),
+        ];
+        let [leased, resumed] = ids.map(|id| client.answer(id).0.unwrap());
+        assert_eq!(number(&leased, "generation"), number(&resumed, "generation"));
+    }
+}
+
+#[test]
+fn child_that_is_never_idle_waits_all_the_same() {
+    let daemon = Daemon::start();
+    let mut client = daemon.client();
+    for looks in [3, 1_000] {
+        let checkpoint = client.checkpoint(&daemon, &format!("busy={looks}"));
+        let child = children(&client.call("sandbox.fork", ahead(&checkpoint, 1)))
+            .remove(0)
+            .unwrap();
+        client.call("sandbox.lease", lease(&child));
+        client.agent(&child, "ping").unwrap();
+    }
 }
 
 #[test]

@@ -47,9 +47,9 @@ fn client_that_vanishes_while_it_boots_and_forks_leaves_nothing_behind() {
     client.send("sandbox.boot", never);
     client.send(
         "sandbox.fork",
-        map([("checkpoint", checkpoint.as_str().into()), ("n", 4.into())]),
+        map([("checkpoint", checkpoint.as_str().into()), ("n", 2.into())]),
     );
-    daemon.wait_for_vmms(5); // two or three children are forked at once, the others wait
+    daemon.wait_for_vmms(4); // with the checkpoint; on a machine of one CPU no more children are forked at once
     drop(client);
     daemon.wait_for_vmms(0);
 }

@@ -34,7 +34,7 @@ pub fn wrong_state_is_refused(rig: &mut Rig) -> Outcome<()> {
     child.park()?;
     for command in [
         &boot,
-        &Command::Pause,
+        &Command::Pause { when_idle: false },
         &Command::Resume { at_ns: None },
         &Command::Park,
         &Command::Agent { data: vec![] },

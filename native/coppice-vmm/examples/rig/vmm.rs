@@ -149,7 +149,7 @@ impl Vmm {
     pub fn pause(&mut self) -> Outcome<Duration> {
         let start = Instant::now();
         self.lend(OwnFile::Pagemap)?;
-        self.send(&Command::Pause)?;
+        self.send(&Command::Pause { when_idle: false })?;
         match self.answer()? {
             Event::Paused { .. } => Ok(start.elapsed()),
             other => Err(format!("expected Paused, got {other:?}").into()),

@@ -1,6 +1,6 @@
 //! A machine that KVM runs: VM, memory slots, interrupt controllers, vCPUs.
 
-use kvm_bindings::{CpuId, Msrs, kvm_userspace_memory_region};
+use kvm_bindings::{CpuId, KVM_MP_STATE_HALTED, Msrs, kvm_userspace_memory_region};
 use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
 
 use crate::boot::registers;
@@ -68,6 +68,16 @@ impl LiveVm {
             .collect::<Result<_, KvmError>>()?;
         stopwatch.lap("vcpus");
         Ok(Self { vm, vcpus })
+    }
+
+    /// Whether every vCPU waits for an interrupt and has none to handle. Only of vCPUs that do not run.
+    pub fn is_idle(&self) -> Result<bool, KvmError> {
+        for vcpu in &self.vcpus {
+            if vcpu.get_mp_state().named("KVM_GET_MP_STATE")?.mp_state != KVM_MP_STATE_HALTED {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Puts the first vCPU at the kernel's entry point. The others wait for it to start them.

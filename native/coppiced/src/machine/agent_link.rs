@@ -52,6 +52,8 @@ pub enum CallError {
 pub enum Hostile {
     #[error("The agent sent a message that can't be decoded: {0}")]
     Undecodable(FrameError),
+    #[error("The agent said something while its guest was stopped")]
+    Stopped,
     #[error("The agent answered a request before it had set its clock")]
     ClockSkipped,
     #[error("The agent could not set its clock: {0}")]
@@ -85,6 +87,7 @@ pub struct AgentLink {
     generation: Cell<u64>,
     pending: RefCell<HashMap<u64, Pending>>,
     cut: RefCell<Option<Cut>>,
+    stopped: Cell<bool>,
     /// The clock that the agent must set before it does anything else.
     clock: Cell<Option<ClockDue>>,
     ready: watch::Sender<Option<u64>>,
@@ -97,6 +100,7 @@ impl AgentLink {
             generation: Cell::new(generation),
             pending: RefCell::default(),
             cut: RefCell::default(),
+            stopped: Cell::new(false),
             clock: Cell::new(None),
             ready: watch::Sender::new(None),
         }
@@ -186,8 +190,16 @@ impl AgentLink {
         self.cut.take();
     }
 
+    /// The VMM says that the guest has stopped, or runs again: in between nothing can come of it.
+    pub fn set_stopped(&self, stopped: bool) {
+        self.stopped.set(stopped);
+    }
+
     /// Takes one payload of the agent.
     pub fn accept(&self, payload: &[u8]) -> Result<Accepted, Hostile> {
+        if self.stopped.get() {
+            return Err(Hostile::Stopped);
+        }
         let reply: Reply = decode(payload).map_err(Hostile::Undecodable)?;
         if let ReplyBody::Chunk(chunk) = &reply.body
             && chunk.data.len() > MAX_AGENT_CHUNK_BYTES

@@ -3,16 +3,16 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use coppice_wire::vmm::{Command, Event, host_time_ns};
+use coppice_wire::vmm::{Command, Event, Stages, host_time_ns};
 use nix::unistd::Pid;
 
 use crate::checkpoints::{Checkpoint, CheckpointError};
-use crate::defaults::CONTROL_DEADLINE;
+use crate::defaults::{CONTROL_DEADLINE, IDLE_LOOK_INTERVAL, IDLE_LOOKS};
 use crate::errors::{FaultDomain, Spec, Typed};
 use crate::host::Host;
 use crate::machine::boot::Made;
 use crate::machine::custody::Custody;
-use crate::machine::handout::{HandOut, HandOutError, hand_out, micros_since};
+use crate::machine::handout::{HandOut, HandOutError, hand_out, micros_since, rehearse};
 use crate::machine::process::{Ending, Role, Urgency, VmmError, VmmProcess, Worth, expect_answer, vmm_stages};
 use crate::machine::sandbox::{Sandbox, SandboxError};
 use crate::machine::spawn::{SpawnError, control_socket, own_child};
@@ -132,11 +132,8 @@ pub async fn fork_child(
     };
     stages.extend(hand_out(host, &sandbox, hand_over).await?);
     if spec.run_ahead {
-        let paused = process.ask(Command::Pause).await?;
-        let paused = expect_answer!(paused, "pause", Event::Paused { at_ns, stages } => (at_ns, stages));
-        let (at_ns, paused) = paused?;
-        process.set_stopped_at_ns(at_ns);
-        stages.extend(vmm_stages(paused));
+        stages.extend(run_to_idle(host, &sandbox).await?);
+        process.set_urgency(Urgency::Foreground);
     }
     sandbox.advance(
         State::Booting,
@@ -145,6 +142,27 @@ pub async fn fork_child(
     custody.release();
     host.counters.forks.increment();
     Ok(Made { sandbox, stages })
+}
+
+/// Runs what a first request runs, so that a first request finds it ready, and stops the child when it has nothing left to
+/// do: what it would do when it goes on, somebody would wait for.
+async fn run_to_idle(host: &Host, sandbox: &Sandbox) -> Result<Stages, ForkError> {
+    let process = &sandbox.process;
+    rehearse(host, sandbox).await?;
+    for look in 1.. {
+        tokio::time::sleep(IDLE_LOOK_INTERVAL).await;
+        let when_idle = look < IDLE_LOOKS;
+        match process.ask(Command::Pause { when_idle }).await? {
+            Event::Busy if when_idle => {}
+            answer => {
+                let paused = expect_answer!(answer, "pause", Event::Paused { at_ns, stages } => (at_ns, stages));
+                let (at_ns, stages) = paused?;
+                process.set_stopped_at_ns(at_ns);
+                return Ok(vmm_stages(stages));
+            }
+        }
+    }
+    Ok(Stages::new())
 }
 
 /// A frozen process that is silent or answers nonsense can't be trusted with another fork.

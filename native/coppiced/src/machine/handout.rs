@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use coppice_wire::agent::{AgentFailure, Clock, Resume, Resumed};
+use coppice_wire::Value;
 use coppice_wire::vmm::{Command, Event, Stages, host_time_ns};
 
 use crate::defaults::{
@@ -14,7 +15,7 @@ use crate::errors::{FaultDomain, Spec, Typed, shorten};
 use crate::host::Host;
 use crate::ids::{RandomError, random_bytes, random_hex};
 use crate::machine::agent_link::{CallError, Cut, PendingCall, clock_error_ms, send};
-use crate::machine::process::{Stopped, VmmError, expect_answer, vmm_stages};
+use crate::machine::process::{Due, Stopped, VmmError, expect_answer};
 use crate::machine::sandbox::Sandbox;
 use crate::values::{ValueError, from_value, to_value};
 
@@ -90,7 +91,10 @@ pub struct HandOut {
 /// nobody else has ever had them. Its clocks run on through a short stop. After a long one its kernel would first catch up
 /// with everything that was due meanwhile: then they have stood still, and the wall clock is behind, of which the guest is
 /// told before it is told anything else; its answer, which the agent's link checks, comes before any other.
-pub async fn wake(host: &Host, sandbox: &Sandbox) -> Result<Stages, HandOutError> {
+///
+/// What is sent to it from now on it gets behind this, so that nobody need wait for the answer: where that says that the
+/// child can't run, none of it has run.
+pub fn wake(host: &Host, sandbox: &Sandbox) -> Result<Due, HandOutError> {
     let process = &sandbox.process;
     let now_ns = host_time_ns();
     let Stopped { wall_ns, is_real } = process.stopped(now_ns);
@@ -106,13 +110,12 @@ pub async fn wake(host: &Host, sandbox: &Sandbox) -> Result<Stages, HandOutError
         let frame = process.agent.prepare_clock(host.ids.request(), clock, now_ns)?;
         (Some(now_ns), frame)
     };
-    let woken = process
-        .send_with(&Command::Resume { at_ns }, None, frame)?
-        .within(CONTROL_DEADLINE)
-        .await?;
-    Ok(vmm_stages(
-        expect_answer!(woken, "resume", Event::Resumed { stages } => stages)?,
-    ))
+    Ok(process.send_with(&Command::Resume { at_ns }, None, frame)?)
+}
+
+/// Whether a child that was woken runs.
+pub async fn woken(due: Due) -> Result<(), VmmError> {
+    expect_answer!(due.within(CONTROL_DEADLINE).await?, "resume", Event::Resumed { .. } => ())
 }
 
 /// Returns one stage, `agent.resume`.
@@ -151,6 +154,18 @@ pub async fn hand_out(host: &Host, sandbox: &Sandbox, options: HandOut) -> Resul
     check_boot_id(host, sandbox, &resumed, options.keep_randomness)?;
     *sandbox.boot_id.borrow_mut() = resumed.boot_id;
     Ok(vec![("agent.resume".to_owned(), micros_since(begin))])
+}
+
+/// One request that changes nothing: what the guest touches for it, it need not touch for the first one that counts.
+pub async fn rehearse(host: &Host, sandbox: &Sandbox) -> Result<(), HandOutError> {
+    let process = &sandbox.process;
+    let nothing = Value::Map(Vec::new());
+    let (frame, mut call) = process.agent.prepare(host.ids.request(), "ping", nothing)?;
+    send(&process.outbox, frame).await?;
+    tokio::time::timeout(RESUME_DEADLINE, call.answer())
+        .await
+        .map_err(|_| HandOutError::Silent)??;
+    Ok(())
 }
 
 struct Attempt<'a> {

@@ -6,12 +6,13 @@ use std::os::fd::OwnedFd;
 use coppice_wire::vmm::{Command, OwnFile};
 use nix::unistd::Pid;
 
-/// What a VMM needs for a command. `learns`: its page map is of use to its template.
+/// What a VMM needs for a command. `learns`: its page map is of use to its template. A child that stops to wait gets what
+/// it will need to be parked: then somebody waits, now nobody does.
 pub fn files_for(command: &Command, learns: bool) -> &'static [OwnFile] {
     match (command, learns) {
-        (Command::Park, false) | (Command::Checkpoint { .. }, _) => &[OwnFile::Statm],
-        (Command::Park, true) => &[OwnFile::Pagemap, OwnFile::Statm],
-        (Command::Pause | Command::Close, true) => &[OwnFile::Pagemap],
+        (Command::Park | Command::Pause { .. }, true) => &[OwnFile::Pagemap, OwnFile::Statm],
+        (Command::Park | Command::Pause { .. }, false) | (Command::Checkpoint { .. }, _) => &[OwnFile::Statm],
+        (Command::Close, true) => &[OwnFile::Pagemap],
         _ => &[],
     }
 }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use coppice_wire::vmm::{Command, Event, GuestEnd, Stages};
+use coppice_wire::vmm::{Command, Event, GuestEnd, OwnFile, Stages};
 use coppice_wire::{FrameError, encode_frame};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{Signal, kill};
@@ -186,6 +186,8 @@ pub struct VmmProcess {
     pid: Cell<Option<Pid>>,
     /// Its template has use for its page map.
     learns: Cell<bool>,
+    /// Its files in `/proc` that it has.
+    lent: RefCell<Vec<OwnFile>>,
     /// Forks of it, a checkpoint, that somebody waits for.
     awaited_forks: Cell<u32>,
     /// When the guest stopped last, by the host's two clocks.
@@ -244,6 +246,7 @@ impl VmmProcess {
             role: RefCell::new(role),
             pid: Cell::new(None),
             learns: Cell::new(false),
+            lent: RefCell::default(),
             awaited_forks: Cell::new(0),
             stop: Cell::new(None),
             due: RefCell::default(),
@@ -387,10 +390,13 @@ impl VmmProcess {
         }
     }
 
-    /// A command behind the files that it needs, in writes of at most one descriptor each.
+    /// A command behind the files that it needs and the VMM does not have, in writes of at most one descriptor each.
     fn packets(&self, command: &Command, descriptor: Option<OwnedFd>, next: Vec<u8>) -> Result<Packets, FrameError> {
         let (mut packets, mut bytes, mut lent) = (Vec::new(), Vec::new(), None);
         for file in lend::files_for(command, self.learns.get()) {
+            if self.lent.borrow().contains(file) {
+                continue;
+            }
             let Some(opened) = self.pid.get().and_then(|pid| lend::open(pid, *file)) else {
                 continue;
             };
@@ -398,6 +404,7 @@ impl VmmProcess {
                 packets.push((std::mem::take(&mut bytes), Some(before)));
             }
             bytes.extend(encode_frame(&Command::Lend { file: *file })?);
+            self.lent.borrow_mut().push(*file);
         }
         if matches!(command, Command::Park) {
             // Frozen, it has nothing more to tell.
@@ -448,7 +455,7 @@ fn name(command: &Command) -> &'static str {
     match command {
         Command::Boot { .. } => "boot",
         Command::Agent { .. } => "agent",
-        Command::Pause => "pause",
+        Command::Pause { .. } => "pause",
         Command::Resume { .. } => "resume",
         Command::Park => "park",
         Command::Fork { .. } => "fork",
@@ -464,6 +471,7 @@ fn answer_name(event: &Event) -> &'static str {
         Event::Agent { .. } => "agent",
         Event::Console { .. } => "console",
         Event::Paused { .. } => "paused",
+        Event::Busy => "busy",
         Event::Resumed { .. } => "resumed",
         Event::Parked { .. } => "parked",
         Event::Forked { .. } => "forked",

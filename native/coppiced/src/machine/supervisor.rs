@@ -117,6 +117,11 @@ async fn handle(host: &Host, process: &VmmProcess, event: Event) -> Result<(), E
         }
         Event::Failed { code, message, poisons } => failed(process, code, message, poisons)?,
         answer => {
+            match answer {
+                Event::Paused { .. } => process.agent.set_stopped(true),
+                Event::Resumed { .. } => process.agent.set_stopped(false),
+                _ => {}
+            }
             if !process.answer(Ok(answer)) {
                 return Err(Ending::Hostile {
                     detail: "the VMM answered what nobody had asked".to_owned(),

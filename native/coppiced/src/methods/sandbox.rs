@@ -1,7 +1,7 @@
 //! `sandbox.*`, except fork and call
 
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use coppice_wire::Value;
 use coppice_wire::vmm::{Command, Event};
@@ -13,7 +13,7 @@ use crate::machine::agent_link::Cut;
 use crate::machine::boot::{self, BootSpec};
 use crate::machine::copy::{CopyError, copy};
 use crate::machine::custody::Custody;
-use crate::machine::handout::wake;
+use crate::machine::handout::{micros_since, wake, woken};
 use crate::machine::process::{Urgency, VmmError, Worth, expect_answer, vmm_stages};
 use crate::machine::sandbox::{Sandbox, SandboxError};
 use crate::machine::state::State;
@@ -141,20 +141,28 @@ pub async fn boot(context: &Context, params: Value) -> Outcome {
 
 pub async fn lease(context: &Context, params: Value) -> Outcome {
     let One { sandbox: id } = values::params(params)?;
+    let begin = Instant::now();
     let host = &context.host;
     let sandbox = host.sandbox(&context.session.id, &id)?;
-    let _operation = sandbox.begin("lease", State::Ready)?;
+    sandbox.require(State::Ready)?;
     let custody = Custody::new(host, &sandbox);
-    sandbox.process.set_urgency(Urgency::Foreground);
-    let stages = wake(host, &sandbox).await?;
+    let due = wake(host, &sandbox)?;
     sandbox.advance(State::Ready, State::Leased)?;
     custody.release();
-    Answer::with_stages(
+    let answer = Answer::with_stages(
         &Generation {
             generation: sandbox.process.agent.generation(),
         },
-        stages,
-    )
+        vec![("lease".to_owned(), micros_since(begin))],
+    );
+    let host = Rc::clone(host);
+    tokio::task::spawn_local(async move {
+        match woken(due).await {
+            Ok(()) | Err(VmmError::Ended(_)) => {}
+            Err(error) => host.poison(&sandbox, error.to_string()),
+        }
+    });
+    answer
 }
 
 pub async fn park(context: &Context, params: Value) -> Outcome {
