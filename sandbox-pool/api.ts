@@ -164,7 +164,7 @@ export interface SandboxFiles {
 export interface Sandbox extends AsyncDisposable {
   /** Of its present life: a rewind gives it another. */
   readonly id: string;
-  /** Stages of the fork, lease or rewind that began its present life. */
+  /** Stages of the fork, lease or rewind that began its present life; of a child that had waited, from its first answer on. */
   readonly stages: Stages;
   readonly files: SandboxFiles;
   exec(argv: readonly string[], options?: ExecOptions): Promise<ExecResult>;

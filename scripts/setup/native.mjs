@@ -9,6 +9,7 @@ import { runQuietly, SetupError, say } from "./process.mjs";
 
 const PROGRAMS = ["coppice-agent", "coppice-keeper", "coppice-probe", "coppice-vmm", "coppiced"];
 const TARGET = "x86_64-unknown-linux-gnu";
+const PROFILE = "dist";
 
 function compiler(native) {
   try {
@@ -29,11 +30,11 @@ export async function buildNative(root) {
     say(
       "builds the virtual machine monitor, the daemon and the guest agent (Rust; two to five minutes the first time)",
     );
-    await runQuietly("cargo", ["build", "--release", "--locked", "--bins"], {
+    await runQuietly("cargo", ["build", "--profile", PROFILE, "--locked", "--bins"], {
       root: native,
       remedy: "read the compiler's message above; Rust 1.90 or newer is needed",
     });
-    install(join(native, "target", TARGET, "release"), directory);
+    install(join(native, "target", TARGET, PROFILE), directory);
   }
   keepRecent(directory, parent);
   return directory;

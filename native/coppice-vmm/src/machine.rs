@@ -151,12 +151,10 @@ impl Machine {
     }
 
     fn agent(&mut self, data: &[u8]) -> Result<(), VmmError> {
-        let (Phase::Running(guest, live) | Phase::Paused(guest, live, _)) = &mut self.phase else {
+        let (Phase::Running(guest, _) | Phase::Paused(guest, ..)) = &mut self.phase else {
             return Err(self.refuse("Agent", "running or paused"));
         };
-        let queued = guest.devices.push_agent(data, guest.ram.memory())?;
-        vcpu::sync_lines(&mut guest.devices, &live.vm)?;
-        if queued {
+        if guest.devices.push_agent(data) {
             Ok(())
         } else {
             Err(VmmError::Backlog { bytes: data.len() })
@@ -434,6 +432,7 @@ fn run_guest(control: &mut Control, guest: &mut Guest, live: &mut LiveVm) -> Res
                 return Ok(Outcome::Command(received));
             }
             pass_on(control, guest, Console::Lines)?;
+            guest.devices.serve_waiting(guest.ram.memory())?;
             vcpu::sync_lines(&mut guest.devices, &live.vm)?;
         }
         match vcpu::turn(live, 0, &mut guest.devices, guest.ram.memory())? {

@@ -77,6 +77,10 @@ pub const MAX_CLOCK_LATENESS: Duration = Duration::from_secs(1);
 /// up with (measured: some milliseconds more to its first answer after a second), so that telling it the time costs less.
 pub const MAX_CLOCK_LEAP: Duration = Duration::from_millis(500);
 
+/// Who leases a child asks it something at once, and needs no answer to the lease before: within this time the two answers
+/// go together.
+pub const LEASE_ANSWER_DELAY: Duration = Duration::from_millis(20);
+
 /// How often it is looked whether a child that runs ahead has nothing left to do.
 pub const IDLE_LOOK_INTERVAL: Duration = Duration::from_millis(3);
 

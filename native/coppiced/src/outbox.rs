@@ -39,7 +39,12 @@ pub struct Outbox {
 /// The writer's end.
 pub struct Outgoing {
     packets: mpsc::UnboundedReceiver<Packet>,
+    /// Taken from the queue, and not to be joined with what was before it.
+    held: Option<Packet>,
 }
+
+/// Packets that wait together are written together up to this size: a write costs more than its bytes.
+const JOINED_BYTES: usize = 16 * 1024;
 
 /// A queue that holds `capacity` bytes.
 pub fn outbox(capacity: u32) -> (Outbox, Outgoing) {
@@ -52,7 +57,10 @@ pub fn outbox(capacity: u32) -> (Outbox, Outgoing) {
             capacity,
             closing: watch::Sender::new(false),
         },
-        Outgoing { packets: receiver },
+        Outgoing {
+            packets: receiver,
+            held: None,
+        },
     )
 }
 
@@ -113,9 +121,30 @@ impl Outbox {
 }
 
 impl Outgoing {
+    /// The next packet, with what waits behind it and fits.
+    async fn next(&mut self) -> Option<Packet> {
+        let mut packet = match self.held.take() {
+            Some(held) => held,
+            None => self.packets.recv().await?,
+        };
+        while let Ok(next) = self.packets.try_recv() {
+            // A descriptor comes with the first byte of a packet.
+            if next.descriptor.is_some() || packet.bytes.len() + next.bytes.len() > JOINED_BYTES {
+                self.held = Some(next);
+                break;
+            }
+            packet.bytes.extend(next.bytes);
+            match (&mut packet.room, next.room) {
+                (Some(room), Some(more)) => room.merge(more),
+                (none, room) => *none = none.take().or(room),
+            }
+        }
+        Some(packet)
+    }
+
     /// Writes until all senders are gone, or the peer takes no byte for `stall`.
     pub async fn write_to(mut self, mut stream: impl AsyncWrite + Unpin, stall: Duration) -> io::Result<()> {
-        while let Some(packet) = self.packets.recv().await {
+        while let Some(packet) = self.next().await {
             let mut rest = packet.bytes.as_slice();
             while !rest.is_empty() {
                 let written = tokio::time::timeout(stall, stream.write(rest))
@@ -133,7 +162,7 @@ impl Outgoing {
 
     /// As `write_to`, without a limit on stalls (a VMM that is stopped reads nothing), and with descriptors.
     pub async fn write_to_vmm(mut self, stream: OwnedWriteHalf) -> io::Result<()> {
-        while let Some(packet) = self.packets.recv().await {
+        while let Some(packet) = self.next().await {
             let mut rest = packet.bytes.as_slice();
             if let Some(descriptor) = &packet.descriptor {
                 rest = &rest[send_with_descriptor(&stream, rest, descriptor).await?..];
@@ -193,6 +222,24 @@ mod tests {
         let mut bytes = [0; 100];
         tokio::io::AsyncReadExt::read_exact(&mut far, &mut bytes).await.unwrap();
         writer.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn packets_that_wait_together_are_written_together_and_give_their_room_back() {
+        let (outbox, mut outgoing) = outbox(100);
+        for byte in 0..3 {
+            outbox.try_send(vec![byte; 30]).unwrap();
+        }
+        outbox.send_now(vec![3; 30], None).unwrap();
+        outbox.send_now(vec![4; JOINED_BYTES], None).unwrap();
+        outbox.send_now(vec![5], None).unwrap();
+        let first = outgoing.next().await.unwrap();
+        assert_eq!(first.bytes, [[0; 30], [1; 30], [2; 30], [3; 30]].concat());
+        assert!(outbox.try_send(vec![6; 30]).is_err());
+        drop(first);
+        assert_eq!(outgoing.next().await.unwrap().bytes.len(), JOINED_BYTES);
+        outbox.try_send(vec![6; 100]).unwrap();
+        assert_eq!(outgoing.next().await.unwrap().bytes.len(), 101);
     }
 
     #[tokio::test]

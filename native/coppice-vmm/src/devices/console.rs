@@ -81,8 +81,7 @@ impl Console {
         }
     }
 
-    /// Frames a payload for the guest; `false` and nothing queued where too much waits already. The caller then
-    /// serves queue `AGENT_RX`.
+    /// Frames a payload for the guest; `false` and nothing queued where too much waits already.
     pub fn push(&mut self, payload: &[u8]) -> bool {
         if self.pending.len() + payload.len() + 4 > MAX_PENDING_BYTES {
             return false;
@@ -99,19 +98,13 @@ impl Console {
         Some(payload)
     }
 
-    /// Queue that has work which no kick will announce.
-    pub fn waiting_queue(&self) -> Option<usize> {
-        if self.stalled && self.outgoing_bytes < MAX_OUTGOING_BYTES {
-            Some(AGENT_TX)
-        } else if self.guest_open && !self.pending.is_empty() {
-            Some(AGENT_RX)
-        } else {
-            None
-        }
+    /// Queues that have work which no kick will announce.
+    pub fn waiting_queues(&self) -> [Option<usize>; 2] {
+        [
+            (self.stalled && self.outgoing_bytes < MAX_OUTGOING_BYTES).then_some(AGENT_TX),
+            (self.guest_open && !self.pending.is_empty()).then_some(AGENT_RX),
+        ]
     }
-
-    /// The queue that `push` gives work to.
-    pub const RECEIVE_QUEUE: usize = AGENT_RX;
 
     fn receive(&mut self, queue: &mut Queue, memory: &Memory) -> Result<bool, Abuse> {
         if !self.guest_open || self.pending.is_empty() {

@@ -37,8 +37,14 @@ fn open() -> Driver<Console> {
 
 fn push(driver: &mut Driver<Console>, payload: &[u8]) -> bool {
     let queued = driver.transport.device.push(payload);
-    driver.transport.serve(Console::RECEIVE_QUEUE, &driver.memory).unwrap();
+    driver.transport.serve(AGENT_RX, &driver.memory).unwrap();
     queued
+}
+
+fn serve_waiting(driver: &mut Driver<Console>) {
+    for queue in driver.transport.device.waiting_queues().into_iter().flatten() {
+        driver.transport.serve(queue, &driver.memory).unwrap();
+    }
 }
 
 /// Sends bytes as the guest does, in one buffer.
@@ -152,9 +158,7 @@ fn guest_output_stops_being_read_while_nobody_fetches_it() {
     let mut fetched = 0;
     while driver.transport.device.pop().is_some() {
         fetched += 1;
-        if let Some(queue) = driver.transport.device.waiting_queue() {
-            driver.transport.serve(queue, &driver.memory).unwrap();
-        }
+        serve_waiting(&mut driver);
     }
     assert_eq!((fetched, driver.used(AGENT_TX).0), (20, 20));
 }
@@ -169,8 +173,7 @@ fn driver_is_interrupted_for_sent_buffers_only_where_it_had_to_wait_for_them() {
         assert!(!driver.transport.line(), "a kick takes what it brings, or leaves it");
     }
     while driver.transport.device.pop().is_some() {}
-    let queue = driver.transport.device.waiting_queue().unwrap();
-    driver.transport.serve(queue, &driver.memory).unwrap();
+    serve_waiting(&mut driver);
     assert!(driver.transport.line());
 }
 
@@ -229,11 +232,24 @@ fn control_messages_for_other_ports_or_events_are_ignored() {
 }
 
 #[test]
+fn payloads_that_come_together_go_into_one_buffer() {
+    let mut driver = open();
+    offer(&mut driver, 64);
+    for payload in [b"one", b"two"] {
+        assert!(driver.transport.device.push(payload));
+    }
+    assert_eq!(driver.used(AGENT_RX).0, 0);
+    serve_waiting(&mut driver);
+    assert_eq!(driver.used(AGENT_RX).0, 1);
+    assert_eq!(driver.bytes(BUFFER, 14), b"\x03\0\0\0one\x03\0\0\0two");
+}
+
+#[test]
 fn driver_reset_forgets_both_directions() {
     let mut driver = open();
     push(&mut driver, b"old");
     transmit(&mut driver, b"\x05\0\0\0he").unwrap();
     driver.write(VIRTIO_MMIO_STATUS, 0).unwrap();
-    assert!(driver.transport.device.waiting_queue().is_none());
+    assert_eq!(driver.transport.device.waiting_queues(), [None, None]);
     assert!(driver.transport.device.pop().is_none());
 }

@@ -109,11 +109,10 @@ impl Devices {
         }
     }
 
-    /// Queues a payload for the agent; `false` where too much waits already.
-    pub fn push_agent(&mut self, payload: &[u8], memory: &Memory) -> Result<bool, Abuse> {
-        let queued = self.console.device.push(payload);
-        self.console.serve(Console::RECEIVE_QUEUE, memory)?;
-        Ok(queued)
+    /// Queues a payload for the agent; `false` where too much waits already. It is delivered by `serve_waiting`: payloads
+    /// that come together go into one buffer, with one interrupt.
+    pub fn push_agent(&mut self, payload: &[u8]) -> bool {
+        self.console.device.push(payload)
     }
 
     /// Next payload from the agent.
@@ -127,10 +126,10 @@ impl Devices {
 
     /// Serves what no kick will announce: queues that were left because of a full buffer.
     pub fn serve_waiting(&mut self, memory: &Memory) -> Result<(), Abuse> {
-        match self.console.device.waiting_queue() {
-            Some(queue) => self.console.serve(queue, memory),
-            None => Ok(()),
+        for queue in self.console.device.waiting_queues().into_iter().flatten() {
+            self.console.serve(queue, memory)?;
         }
+        Ok(())
     }
 
     /// Console lines that the guest has ended; with `all` also the one that it has not.

@@ -91,6 +91,7 @@ pub struct AgentLink {
     /// The clock that the agent must set before it does anything else.
     clock: Cell<Option<ClockDue>>,
     ready: watch::Sender<Option<u64>>,
+    heard: watch::Sender<()>,
 }
 
 impl AgentLink {
@@ -103,6 +104,7 @@ impl AgentLink {
             stopped: Cell::new(false),
             clock: Cell::new(None),
             ready: watch::Sender::new(None),
+            heard: watch::Sender::new(()),
         }
     }
 
@@ -126,6 +128,11 @@ impl AgentLink {
             .ok()
             .and_then(|ready| *ready)
             .unwrap_or(0)
+    }
+
+    /// Sees every answer of the agent from now on.
+    pub fn listen(&self) -> watch::Receiver<()> {
+        self.heard.subscribe()
     }
 
     /// Registers a request and returns it as a frame for the VMM, which the caller sends.
@@ -237,6 +244,7 @@ impl AgentLink {
             ReplyBody::Err(failure) => Delivery::Done(Err(failure)),
             ReplyBody::Event(_) => return Accepted::Nothing { stale: false },
         };
+        self.heard.send_replace(());
         // The entry stays until the caller drops it: the delivery may have to wait, and `cut` must still reach it.
         Accepted::Deliver(to, delivery)
     }

@@ -4,8 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use coppice_wire::agent::{AgentFailure, Clock, Resume, Resumed};
 use coppice_wire::Value;
+use coppice_wire::agent::{AgentFailure, Clock, Resume, Resumed};
 use coppice_wire::vmm::{Command, Event, Stages, host_time_ns};
 
 use crate::defaults::{
@@ -156,13 +156,17 @@ pub async fn hand_out(host: &Host, sandbox: &Sandbox, options: HandOut) -> Resul
     Ok(vec![("agent.resume".to_owned(), micros_since(begin))])
 }
 
-/// One request that changes nothing: what the guest touches for it, it need not touch for the first one that counts.
+/// What begins a life that was handed out, without effect: what the guest touches for it now, it need not touch then.
 pub async fn rehearse(host: &Host, sandbox: &Sandbox) -> Result<(), HandOutError> {
     let process = &sandbox.process;
-    let nothing = Value::Map(Vec::new());
-    let (frame, mut call) = process.agent.prepare(host.ids.request(), "ping", nothing)?;
-    send(&process.outbox, frame).await?;
-    tokio::time::timeout(RESUME_DEADLINE, call.answer())
+    let agent = &process.agent;
+    let no_time = to_value(&Clock::Advance { stopped_ns: 0 })?;
+    let (mut frames, mut clock) = agent.prepare(host.ids.request(), "clock", no_time)?;
+    let (ping_frame, mut ping) = agent.prepare(host.ids.request(), "ping", Value::Map(Vec::new()))?;
+    frames.extend(ping_frame);
+    send(&process.outbox, frames).await?;
+    let answers = async { clock.answer().await.and(ping.answer().await) };
+    tokio::time::timeout(RESUME_DEADLINE, answers)
         .await
         .map_err(|_| HandOutError::Silent)??;
     Ok(())

@@ -7,13 +7,14 @@ use coppice_wire::Value;
 use coppice_wire::vmm::{Command, Event};
 use serde::{Deserialize, Serialize};
 
+use crate::defaults::LEASE_ANSWER_DELAY;
 use crate::errors::{FaultDomain, MethodError, Spec, Typed};
 use crate::ids::is_id;
 use crate::machine::agent_link::Cut;
 use crate::machine::boot::{self, BootSpec};
 use crate::machine::copy::{CopyError, copy};
 use crate::machine::custody::Custody;
-use crate::machine::handout::{micros_since, wake, woken};
+use crate::machine::handout::{HandOutError, micros_since, wake, woken};
 use crate::machine::process::{Urgency, VmmError, Worth, expect_answer, vmm_stages};
 use crate::machine::sandbox::{Sandbox, SandboxError};
 use crate::machine::state::State;
@@ -147,22 +148,26 @@ pub async fn lease(context: &Context, params: Value) -> Outcome {
     sandbox.require(State::Ready)?;
     let custody = Custody::new(host, &sandbox);
     let due = wake(host, &sandbox)?;
+    // From here on it takes requests: they go behind the order to run.
     sandbox.advance(State::Ready, State::Leased)?;
+    let mut answers = sandbox.process.agent.listen();
+    if let Err(error) = woken(due).await {
+        if !matches!(error, VmmError::Ended(_)) {
+            host.poison(&sandbox, error.to_string());
+            custody.release();
+        }
+        return Err(HandOutError::Vmm(error).into());
+    }
     custody.release();
-    let answer = Answer::with_stages(
+    let stages = vec![("lease".to_owned(), micros_since(begin))];
+    // Nothing is lost where nobody asks it anything.
+    let _ = tokio::time::timeout(LEASE_ANSWER_DELAY, answers.changed()).await;
+    Answer::with_stages(
         &Generation {
             generation: sandbox.process.agent.generation(),
         },
-        vec![("lease".to_owned(), micros_since(begin))],
-    );
-    let host = Rc::clone(host);
-    tokio::task::spawn_local(async move {
-        match woken(due).await {
-            Ok(()) | Err(VmmError::Ended(_)) => {}
-            Err(error) => host.poison(&sandbox, error.to_string()),
-        }
-    });
-    answer
+        stages,
+    )
 }
 
 pub async fn park(context: &Context, params: Value) -> Outcome {
