@@ -254,4 +254,35 @@ describe("too little memory", () => {
     await using after = await template.fork();
     expect(await after.exec(["/bin/echo", "still here"])).toMatchObject({ stdout: "still here\n" });
   });
+
+  it("whose VMM the kernel kills is lost alone, with a typed error, and its siblings go on (invariant 10)", async () => {
+    vi.stubEnv("COPPICE_CARRIER_MEMORY_MIB", "768");
+    await using host = await connectHost({ kind: "carrier", pool: { maxReady: 0 } });
+    const image = await host.images.build({ debian: {} });
+    const template = await host.templates.create(image, { memoryMiB: 448 });
+    const children = (await template.fork(4, { deadlineMs: 60_000 })).map((child) => {
+      if (!child.ok) throw child.error;
+      return child.sandbox;
+    });
+    const [quiet, ...greedy] = children;
+    // Each holds as much as it may, which is together more than the host has: SIGKILL for one of them at least.
+    const held = await Promise.allSettled(
+      greedy.map((sandbox) =>
+        sandbox.exec(["/bin/sh", "-c", "head -c 330000000 /dev/zero | tail -c 330000000 | wc -c"], {
+          timeoutMs: 100_000,
+        }),
+      ),
+    );
+    const lost = held.flatMap((one) => (one.status === "rejected" ? [one.reason as CoppiceError] : []));
+    expect(lost.length).toBeGreaterThan(0);
+    for (const error of lost) {
+      expect(error).toMatchObject({ code: "SANDBOX_LOST", faultDomain: "host", retryable: true });
+      expect(error.message).toContain("SIGKILL");
+    }
+    expect(await quiet?.exec(["/bin/echo", "still here"])).toMatchObject({ stdout: "still here\n" });
+    await Promise.all(children.map((sandbox) => sandbox.close()));
+    await using after = await template.fork();
+    expect(await after.exec(["/bin/echo", "as before"])).toMatchObject({ stdout: "as before\n" });
+    expect((await host.stats()).sandboxes).toMatchObject({ leased: 1, ready: 0, poisoned: 0 });
+  });
 });
