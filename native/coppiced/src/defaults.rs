@@ -90,6 +90,10 @@ pub const IDLE_LOOKS: u32 = 10;
 /// Scheduling priority (nice) of work that nobody waits for: a child that runs ahead, a VM that is taken apart.
 pub const BACKGROUND_NICE: i32 = 15;
 
+/// What a new process or a checkpoint still needs (its score below, files lent ahead) waits for this long: an answer that
+/// is on its way goes first.
+pub const CHORES_DELAY: Duration = Duration::from_millis(5);
+
 /// `oom_score_adj` of a sandbox: in thousandths of all memory that its size seems to be larger, so that any of them is ended
 /// before any checkpoint.
 pub const SANDBOX_OOM_SCORE: &str = "900";

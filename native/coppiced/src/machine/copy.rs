@@ -99,7 +99,6 @@ pub async fn copy(host: &Rc<Host>, sandbox: &Sandbox, name: Option<String>) -> R
     let made = expect_answer!(made, "checkpoint", Event::Checkpointed { pid, stages, .. } => (pid, stages));
     let (pid, stages) = made.map_err(of_source)?;
     claim(host, &process, pid)?;
-    process.set_worth(Worth::Checkpoint);
     let frozen = frozen.within(CONTROL_DEADLINE).await.map_err(of_copy)?;
     let frozen = expect_answer!(frozen, "checkpoint", Event::Parked { at_ns, dirty_pages, .. } => (at_ns, dirty_pages));
     let (at_ns, dirty_pages) = frozen.map_err(of_copy)?;
@@ -108,6 +107,7 @@ pub async fn copy(host: &Rc<Host>, sandbox: &Sandbox, name: Option<String>) -> R
     if let Some(ending) = process.ending() {
         return Err(of_copy(VmmError::Ended(ending)));
     }
+    process.later(|process| process.set_worth(Worth::Checkpoint));
     orphan.keep();
     let checkpoint = sandbox.to_checkpoint(id, name, dirty_pages, process);
     Ok((checkpoint, vmm_stages(stages)))

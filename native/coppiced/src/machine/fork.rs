@@ -116,7 +116,6 @@ pub async fn fork_child(
     let (pid, forked) = forked.map_err(|error| parent_failed(checkpoint, error))?;
     claim(host, &process, pid)?;
     process.set_urgency(urgency);
-    process.set_worth(Worth::Sandbox);
     drop(awaited);
     let mut stages = vmm_stages(forked);
 
@@ -139,6 +138,10 @@ pub async fn fork_child(
         State::Booting,
         if spec.run_ahead { State::Ready } else { State::Leased },
     )?;
+    process.later(|process| {
+        process.set_worth(Worth::Sandbox);
+        process.prepare_park();
+    });
     custody.release();
     host.counters.forks.increment();
     Ok(Made { sandbox, stages })

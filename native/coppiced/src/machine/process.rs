@@ -15,7 +15,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use tokio::sync::{oneshot, watch};
 
-use crate::defaults::{BACKGROUND_NICE, CHECKPOINT_OOM_SCORE, CONTROL_DEADLINE, MAX_CLOCK_ERROR, SANDBOX_OOM_SCORE};
+use crate::defaults::{
+    BACKGROUND_NICE, CHECKPOINT_OOM_SCORE, CHORES_DELAY, CONTROL_DEADLINE, MAX_CLOCK_ERROR, SANDBOX_OOM_SCORE,
+};
 use crate::machine::agent_link::{AgentLink, Cut};
 use crate::machine::console::Console;
 use crate::machine::lend;
@@ -290,6 +292,31 @@ impl VmmProcess {
         AwaitedFork(Rc::clone(self))
     }
 
+    /// Nobody waits for it: what it still does, taking its VM apart, it does when there is nothing better to do.
+    pub fn rest(&self) {
+        if self.awaited_forks.get() == 0 {
+            self.set_urgency(Urgency::Background);
+        }
+    }
+
+    /// Does something that can wait, when what is under way has been answered.
+    pub fn later(self: &Rc<Self>, act: impl FnOnce(&VmmProcess) + 'static) {
+        let process = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(CHORES_DELAY).await;
+            act(&process);
+        });
+    }
+
+    /// Lends it what it will need to be parked, if it has come to life without.
+    pub fn prepare_park(&self) {
+        let needed = lend::files_for(&Command::Park, false);
+        for (bytes, descriptor) in self.lend(needed).unwrap_or_default() {
+            // One that is gone is not parked.
+            let _ = self.outbox.send_now(bytes, descriptor);
+        }
+    }
+
     /// Whom the kernel ends first when memory runs out in spite of all limits: by size alone that would be a template,
     /// whose memory all its children share. A daemon that may not say so leaves it to the kernel.
     pub fn set_worth(&self, worth: Worth) {
@@ -392,30 +419,33 @@ impl VmmProcess {
 
     /// A command behind the files that it needs and the VMM does not have, in writes of at most one descriptor each.
     fn packets(&self, command: &Command, descriptor: Option<OwnedFd>, next: Vec<u8>) -> Result<Packets, FrameError> {
-        let (mut packets, mut bytes, mut lent) = (Vec::new(), Vec::new(), None);
-        for file in lend::files_for(command, self.learns.get()) {
-            if self.lent.borrow().contains(file) {
-                continue;
-            }
-            let Some(opened) = self.pid.get().and_then(|pid| lend::open(pid, *file)) else {
-                continue;
-            };
-            if let Some(before) = lent.replace(opened) {
-                packets.push((std::mem::take(&mut bytes), Some(before)));
-            }
-            bytes.extend(encode_frame(&Command::Lend { file: *file })?);
-            self.lent.borrow_mut().push(*file);
-        }
+        let mut packets = self.lend(lend::files_for(command, self.learns.get()))?;
         if matches!(command, Command::Park) {
             // Frozen, it has nothing more to tell.
             self.learns.set(false);
         }
-        if descriptor.is_some() && lent.is_some() {
-            packets.push((std::mem::take(&mut bytes), lent.take()));
-        }
-        bytes.extend(encode_frame(command)?);
+        let mut bytes = encode_frame(command)?;
         bytes.extend(next);
-        packets.push((bytes, descriptor.or(lent)));
+        match packets.last_mut().filter(|_| descriptor.is_none()) {
+            Some((lent, _)) => lent.extend(bytes),
+            None => packets.push((bytes, descriptor)),
+        }
+        Ok(packets)
+    }
+
+    /// Those of the files that it does not have.
+    fn lend(&self, files: &[OwnFile]) -> Result<Packets, FrameError> {
+        let mut packets = Packets::new();
+        for file in files {
+            if self.lent.borrow().contains(file) {
+                continue;
+            }
+            let Some(opened) = self.living_pid().and_then(|pid| lend::open(pid, *file)) else {
+                continue;
+            };
+            packets.push((encode_frame(&Command::Lend { file: *file })?, Some(opened)));
+            self.lent.borrow_mut().push(*file);
+        }
         Ok(packets)
     }
 

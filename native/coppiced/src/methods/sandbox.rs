@@ -15,7 +15,7 @@ use crate::machine::boot::{self, BootSpec};
 use crate::machine::copy::{CopyError, copy};
 use crate::machine::custody::Custody;
 use crate::machine::handout::{HandOutError, micros_since, wake, woken};
-use crate::machine::process::{Urgency, VmmError, Worth, expect_answer, vmm_stages};
+use crate::machine::process::{VmmError, Worth, expect_answer, vmm_stages};
 use crate::machine::sandbox::{Sandbox, SandboxError};
 use crate::machine::state::State;
 use crate::methods::{Answer, Context, Outcome};
@@ -191,9 +191,10 @@ pub async fn park(context: &Context, params: Value) -> Outcome {
         }
     };
     sandbox.process.set_stopped_at_ns(at_ns);
-    // What is left, taking its VM apart, is done while nobody waits.
-    sandbox.process.set_urgency(Urgency::Background);
-    sandbox.process.set_worth(Worth::Checkpoint);
+    sandbox.process.later(|process| {
+        process.set_worth(Worth::Checkpoint);
+        process.rest();
+    });
     sandbox.require_state(State::Leased)?;
     let id = host.ids.checkpoint();
     tracing::debug!(sandbox = sandbox.id, checkpoint = id, dirty_pages, "Parked");
