@@ -260,7 +260,7 @@ describe("too little memory", () => {
     await using host = await connectHost({ kind: "carrier", pool: { maxReady: 0 } });
     const image = await host.images.build({ debian: {} });
     const template = await host.templates.create(image, { memoryMiB: 448 });
-    const children = (await template.fork(4, { deadlineMs: 60_000 })).map((child) => {
+    const children = (await template.fork(5, { deadlineMs: 60_000 })).map((child) => {
       if (!child.ok) throw child.error;
       return child.sandbox;
     });
@@ -268,7 +268,7 @@ describe("too little memory", () => {
     // Each holds as much as it may, which is together more than the host has: SIGKILL for one of them at least.
     const held = await Promise.allSettled(
       greedy.map((sandbox) =>
-        sandbox.exec(["/bin/sh", "-c", "head -c 330000000 /dev/zero | tail -c 330000000 | wc -c"], {
+        sandbox.exec(["/bin/sh", "-c", "head -c 260000000 /dev/zero | tail -c 260000000 | wc -c"], {
           timeoutMs: 100_000,
         }),
       ),
