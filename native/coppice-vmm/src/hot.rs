@@ -33,8 +33,8 @@ const EXCLUSIVE: u64 = 1 << 56;
 /// How far the child had come whose pages are listed. Later ones replace earlier ones, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Progress {
-    /// It has taken on its identity and waits to be handed out.
-    RunAhead = 1,
+    /// It has taken on its identity.
+    Begun = 1,
     /// It was used, and its life is at its end.
     Used = 2,
 }
@@ -206,9 +206,9 @@ mod tests {
         let learn = |progress| hot.learn(progress, &map, ram.host_address(0), ram.bytes()).unwrap();
         touch(5);
         touch(77);
-        learn(Progress::RunAhead);
+        learn(Progress::Begun);
         touch(78);
-        learn(Progress::RunAhead);
+        learn(Progress::Begun);
         assert_eq!(hot.pages(u32::MAX), [5, 77]);
         learn(Progress::Used);
         assert_eq!(hot.pages(u32::MAX), [5, 77, 78]);

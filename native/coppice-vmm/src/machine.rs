@@ -123,6 +123,10 @@ impl Machine {
             Command::Lend { file } => {
                 let lent = received.descriptor.ok_or(VmmError::NotLent { command: "Lend" })?;
                 self.lent.take(file, lent.into());
+                if let Phase::Running(guest, _) = &self.phase {
+                    // It is lent when the child has begun its life: what it has written until now its siblings will write too.
+                    guest.learn(Progress::Begun, &self.lent);
+                }
             }
             Command::Close => {
                 if let Phase::Running(guest, _) | Phase::Paused(guest, ..) = &self.phase {
@@ -168,7 +172,7 @@ impl Machine {
                 self.control.send(&Event::Busy)?;
                 return Ok(());
             }
-            guest.learn(Progress::RunAhead, &self.lent);
+            guest.learn(Progress::Begun, &self.lent);
         }
         self.phase = match std::mem::replace(&mut self.phase, Phase::Lost) {
             Phase::Running(guest, live) => {

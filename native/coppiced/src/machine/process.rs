@@ -308,9 +308,10 @@ impl VmmProcess {
         });
     }
 
-    /// Lends it what it will need to be parked, if it has come to life without.
+    /// Lends it what it will need to be parked, if it has come to life without; and tells its template what it has written
+    /// until now.
     pub fn prepare_park(&self) {
-        let needed = lend::files_for(&Command::Park, false);
+        let needed = lend::files_for(&Command::Park, self.learns.get());
         for (bytes, descriptor) in self.lend(needed).unwrap_or_default() {
             // One that is gone is not parked.
             let _ = self.outbox.send_now(bytes, descriptor);
