@@ -46,6 +46,11 @@ export const DEFAULTS = Object.freeze({
     /** The daemon takes no larger guests. */
     maxMemoryMiB: 64 * 1024,
     maxVcpus: 32,
+    /**
+     * From the end of `warmUp` to the freeze. A kernel tidies up after programs that have ended some ticks later: what it
+     * does now is done once, what it still has to do is done in every fork.
+     */
+    settleMs: 150,
     /** An emulated host boots a stock kernel in about ten seconds, several times that when it is loaded. */
     bootTimeoutMs: 120 * SECOND_MS,
   }),

@@ -1,6 +1,7 @@
 /** From an image to a template: boot, warm up, freeze; once a host for each key. */
 
 import { createHash } from "node:crypto";
+import { setTimeout } from "node:timers/promises";
 
 import type { CallOptions, Checkpoint, Image, Sandbox, Stages, TemplateOptions } from "../api.js";
 import { DEFAULTS } from "../defaults.js";
@@ -81,6 +82,7 @@ async function freeze(parts: TemplateParts, image: Image, size: Size, options: T
   try {
     await warmUp(sandbox, options);
     options.onProgress?.("Freezing the template");
+    await setTimeout(DEFAULTS.template.settleMs);
     return await sandbox.park(callOptions(options));
   } catch (error) {
     // The first error says what went wrong; a second one from closing would only hide it.
