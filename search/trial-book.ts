@@ -1,4 +1,5 @@
 import type { SearchBlock, SearchStatus } from "./algorithm.js";
+import type { CellKnowledge } from "./cell-knowledge.js";
 import { invalidArgument, SearchError } from "./errors.js";
 
 /** A step as it was told, checked and copied, so that nobody can change it later. */
@@ -13,6 +14,7 @@ export interface RecordedVisit {
   /** Only where they were told. */
   readonly sample?: string;
   readonly verified?: string;
+  readonly knowledge?: CellKnowledge;
 }
 
 /** `lost`: nothing is known and the trial is not tried again. */

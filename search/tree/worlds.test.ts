@@ -166,7 +166,7 @@ describe("P-games", () => {
   }
 
   test("branching B = 2, depth D: B^(D/2) simulations, and four and sixteen times as many, errors fall alike at every D", () => {
-    // Kocsis and Szepesvári (2006), experiments: what a given error takes grows as B^(D/2), like the leaves that alpha-beta looks at.
+    // What a given error takes grows as B^(D/2), like the leaves that alpha-beta looks at: docs/search/uct.md has the whole table.
     const table = [6, 8, 10].map((depth) => [1, 4, 16].map((times) => failures(depth, times * 2 ** (depth / 2), 30)));
     for (const [few, some, many] of table as [number, number, number][]) {
       expect(few).toBeLessThanOrEqual(4);
