@@ -178,7 +178,10 @@ export class Archive {
 
   /** What is known of a cell; the first telling counts. */
   noteKnowledge(cell: number, knowledge: CellKnowledge): void {
-    if (cell !== DONE_CELL && this.#knowledge?.note(cell, knowledge)) this.#reweighAll();
+    if (cell === DONE_CELL || this.#knowledge === null) return;
+    const changed = this.#knowledge.note(cell, knowledge);
+    if (changed === "all") this.#reweighAll();
+    else if (changed === "dependents") this.#reweighDependents(cell);
   }
 
   checkpoint(node: number): string | null {
@@ -215,9 +218,7 @@ export class Archive {
       const isGone = replaced !== NO_NODE && this.#ranks.remove(this.nodes.score.get(replaced));
       if (isNew || isGone) this.#reweighAll();
     }
-    const name = this.key(node.cell);
-    if (name !== null && this.#knowledge !== null)
-      for (const cell of this.#knowledge.dependents(node.cell, name)) this.reweigh(cell);
+    this.#reweighDependents(node.cell);
     return index;
   }
 
@@ -291,6 +292,13 @@ export class Archive {
     const score = this.nodes.score.get(node) - this.nodes.score.get(other);
     if (score !== 0) return score > 0;
     return this.nodes.length.get(node) < this.nodes.length.get(other);
+  }
+
+  /** Of the cells that are weighed by what stands beside them, or by the scores of their place. */
+  #reweighDependents(cell: number): void {
+    const name = this.key(cell);
+    if (name === null || this.#knowledge === null) return;
+    for (const dependent of this.#knowledge.dependents(cell, name)) this.reweigh(dependent);
   }
 
   #reweighAll(): void {

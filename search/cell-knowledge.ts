@@ -43,16 +43,16 @@ export class KnowledgeTable {
     for (const [cell, knowledge] of data) this.note(cell, knowledge);
   }
 
-  /** Returns whether all weights have to be found anew, because there is a new highest level. */
-  note(cell: number, knowledge: CellKnowledge): boolean {
-    if (this.#of.has(cell)) return false;
+  /** Returns whose weights have to be found anew: of the cells that depend on this one, or of all, because there is a new highest level. */
+  note(cell: number, knowledge: CellKnowledge): "none" | "dependents" | "all" {
+    if (this.#of.has(cell)) return "none";
     this.#of.set(cell, knowledge);
     for (const names of Object.values(knowledge.neighbours ?? {}))
       for (const name of names) append(this.#beside, name, cell);
     if (knowledge.place !== undefined) append(this.#inPlace, knowledge.place, cell);
     const isHighest = (knowledge.level ?? 0) > this.#highest;
     if (isHighest) this.#highest = knowledge.level ?? 0;
-    return isHighest;
+    return isHighest ? "all" : "dependents";
   }
 
   /** Cells whose weight depends on whether this one is in the archive, and with what score. */

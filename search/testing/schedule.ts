@@ -65,7 +65,7 @@ export function scriptedOutcome(script: Script, trial: RolloutTrial): RolloutOut
       action: `act ${pick("action", 5)}`,
       cell: script.cellOf?.(name) ?? name,
       ...(script.cellOf === undefined ? {} : { sample: name }),
-      ...(script.hasKnowledge ? { knowledge: scriptedKnowledge(script, name) } : {}),
+      ...(script.hasKnowledge && pick("told", 3) > 0 ? { knowledge: scriptedKnowledge(script, name) } : {}),
       reward: (pick("reward", 5) - 2) * (script.scale ?? 1),
       terminated,
       ...(pick("scored", 2) === 0 ? { score: pick("score", 4) * (script.scale ?? 1) } : {}),

@@ -19,10 +19,10 @@ export function choose<Params>(policy: Policy<Params>, state: TreeState<Params>)
   const { knownInARow, book, config } = state;
   if (knownInARow < MOST_KNOWN_IN_A_ROW) return chooseLine(policy, state, ANY);
   const chosen = chooseLine(policy, state, ACTION_ANYWHERE);
-  if (chosen !== null || book.open.length > 0 || knownInARow >= MOST_KNOWN_WITHOUT_CHOICE) return chosen;
+  if (chosen?.descent.kind === "action") return chosen;
+  const mustWait = book.open.length > 0 || knownInARow >= MOST_KNOWN_WITHOUT_CHOICE;
   const mayVisitsAllowMore = policy.expand !== undefined || config.widening !== null || config.outcomeWidening !== null;
-  if (!mayVisitsAllowMore) return null;
-  return chooseLine(policy, state, ANY);
+  return mustWait || !mayVisitsAllowMore ? null : chooseLine(policy, state, ANY);
 }
 
 /** Where the next trial starts, if nothing that is known is simulated before it. */
