@@ -1,5 +1,18 @@
 import { describe, expect, test } from "vitest";
-import { exportNodes, puct, type TreeOptions, type TreeSearch, type TreeTrial, uct } from "../index.js";
+import {
+  aStar,
+  beam,
+  bestFirst,
+  exportNodes,
+  gumbelMuZero,
+  iterativeDeepening,
+  puct,
+  type TreeOptions,
+  type TreeSearch,
+  type TreeTrial,
+  uct,
+  uniformCost,
+} from "../index.js";
 import { IN_ORDER } from "../testing/schedule.js";
 import { runTree, runTreeSchedule, type TreeWorld } from "../testing/tree-run.js";
 
@@ -67,4 +80,40 @@ test("everything that can be reached is known but for a circle, the search is ov
   const state = uct.init({ root: { actions: ["go"], key: "root" }, transpositions: true, window: 1 }, 1);
   expect(runTree(uct, state, circle)).toHaveLength(2);
   expect(uct.status(state)).toMatchObject({ block: "nothing-to-choose", done: true });
+});
+
+describe.each([
+  uct,
+  puct,
+  gumbelMuZero,
+  bestFirst,
+  uniformCost,
+  aStar,
+  iterativeDeepening,
+  beam,
+] as unknown as readonly TreeSearch<TreeOptions, unknown>[])("$name, few actions", (search) => {
+  test("none at the root, nothing is asked, and the root is the answer", () => {
+    const state = search.init({ root: { actions: [] }, maxSimulations: 20 }, 1);
+    expect(search.ask(state, 4).trials).toEqual([]);
+    expect(search.status(state)).toMatchObject({ block: "exhausted", done: true });
+    expect([search.best(state).node, search.actions(state)]).toEqual([0, []]);
+  });
+
+  test("one at the root and one behind it, which ends: two trials, and the way is known", () => {
+    const two: TreeWorld = ({ from }) =>
+      from.depth === 0
+        ? { kind: "value", reward: 0, value: 0.5, terminated: false, actions: ["on"] }
+        : { kind: "value", reward: 1, terminated: true };
+    const state = search.init({ root: { actions: ["on"] }, window: 4, maxSimulations: 20 }, 1);
+    expect(runTree(search, state, two)).toHaveLength(2);
+    expect(search.status(state)).toMatchObject({ block: "exhausted", done: true });
+    expect(search.path(state, search.best(state).node)[0]?.action).toBe("on");
+  });
+
+  test("all at the root rejected, over, and the root is the answer", () => {
+    const state = search.init({ root: { actions: ["a", "b"] }, window: 4, maxSimulations: 20 }, 1);
+    expect(runTree(search, state, () => ({ kind: "rejected", reason: "no" }))).toHaveLength(2);
+    expect(search.status(state).done).toBe(true);
+    expect(search.best(state).node).toBe(0);
+  });
 });
