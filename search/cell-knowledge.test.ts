@@ -19,9 +19,9 @@ function beside(x: number, more: Partial<CellKnowledge> = {}): CellKnowledge {
   return { neighbours: { horizontal: [`${x - 1}`, `${x + 1}`], vertical: [`${x} above`] }, ...more };
 }
 
-function start(knowledge: NonNullable<NonNullable<GoExploreOptions["weights"]>["knowledge"]>): ArchiveState {
+function start(knowledge: NonNullable<NonNullable<GoExploreOptions["weights"]>["knowledge"]>, seed = 1): ArchiveState {
   const root = { cell: "0", knowledge: beside(0) };
-  return goExplore.init({ root, window: 1, weights: { ...counts, knowledge } }, 1);
+  return goExplore.init({ root, window: 1, weights: { ...counts, knowledge } }, seed);
 }
 
 function tell(state: ArchiveState, ...visits: (Partial<Visit> & { readonly cell: string })[]): void {
@@ -46,6 +46,29 @@ describe("weights with domain knowledge, as computed by hand", () => {
     goExplore.ask(state, 1);
     goExplore.tell(state, 1, 0, { kind: "value", visits: [{ action: "go", reward: 0, cell: "3", terminated: false }] });
     expect(weights(state)[2]).toBe(2 + 0.3);
+  });
+
+  test("cell that no trial came through, weighed anew when the one beside it enters, and when one of its place is told of late", () => {
+    const place = { place: "hall" };
+    const told = [
+      { cell: "3", score: 5 },
+      { cell: "3", score: 0, knowledge: beside(3, place) },
+    ];
+    /** Weight of cell 2 after each trial; null where one of them did not start at the root, and so may have weighed it anew. */
+    const weightsOfTwo = (seed: number): (number | undefined)[] | null => {
+      const state = start({ neighbours: { horizontal: 2 }, noHigher: 10, lowLevel: 1 }, seed);
+      tell(state, { cell: "1", knowledge: beside(1) }, { cell: "2", knowledge: beside(2, place), score: 1 });
+      const found = [weights(state)[2]];
+      for (const visit of told) {
+        if (goExplore.forecast(state, 1)[0]?.node !== 0) return null;
+        tell(state, visit);
+        found.push(weights(state)[2]);
+      }
+      return found;
+    };
+    const runs = Array.from({ length: 100 }, (_, seed) => weightsOfTwo(seed)).filter((run) => run !== null);
+    expect(runs.length).toBeGreaterThan(0);
+    for (const run of runs) expect(run).toEqual([2 + 10, 10, 0]);
   });
 
   test("levels: each one below the highest multiplies by lowLevel", () => {
