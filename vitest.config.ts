@@ -8,9 +8,18 @@ export default defineConfig({
       {
         test: {
           name: "unit",
-          include: ["{engine,search,sandbox-pool,examples,benchmarks,test}/**/*.test.ts"],
+          include: ["{engine,sandbox-pool,examples,benchmarks,test}/**/*.test.ts"],
           exclude: ["**/*.e2e.test.ts"],
           testTimeout: 20_000,
+        },
+      },
+      {
+        test: {
+          name: "search",
+          include: ["search/**/*.test.ts"],
+          // Pure functions leave nothing behind, and loading them anew for every file takes longer than most of its tests.
+          isolate: false,
+          testTimeout: 60_000,
         },
       },
       {

@@ -28,7 +28,7 @@ import { forecastStarts } from "./forecast.js";
 import { mergeOutcome } from "./merge.js";
 import { checkpointsOf, recordVisits } from "./record-outcome.js";
 import type { ReturnWay, RolloutOutcome, RolloutTrial } from "./rollout.js";
-import { collect, TrialBook } from "./trial-book.js";
+import { bookStatus, collect, TrialBook } from "./trial-book.js";
 
 /** A search over an archive of cells: Go-Explore and its kin. */
 export interface ArchiveSearch<Options> extends SearchAlgorithm<Options, ArchiveState, RolloutTrial, RolloutOutcome> {
@@ -97,18 +97,7 @@ class ArchiveSearchImpl<Options> implements ArchiveSearch<Options> {
   }
 
   status(state: ArchiveState): SearchStatus {
-    const { book } = state;
-    const block = this.#block(state);
-    return {
-      asked: book.asked,
-      merged: book.merged,
-      inFlight: book.count("running"),
-      waiting: book.count("waiting"),
-      held: book.count("settled"),
-      steps: state.archive.steps,
-      block,
-      done: block !== null && book.open.length === 0,
-    };
+    return { ...bookStatus(state.book, this.#block(state)), steps: state.archive.steps };
   }
 
   best(state: ArchiveState): NodeView {

@@ -1,4 +1,5 @@
 import type { NodeView, PathStep } from "./algorithm.js";
+import { type CellKnowledge, KnowledgeTable, type KnownCells } from "./cell-knowledge.js";
 import { Column } from "./column.js";
 import type { ArchiveConfig } from "./config.js";
 import type { CountWeight } from "./defaults.js";
@@ -60,6 +61,8 @@ export interface ArchiveData {
   /** By node, in their order; only where there are any, so that states without have not changed. */
   readonly samples?: readonly (readonly [node: number, sample: string])[];
   readonly verified?: readonly (readonly [node: number, command: string])[];
+  /** By cell; the same. */
+  readonly knowledge?: readonly (readonly [cell: number, knowledge: CellKnowledge])[];
 }
 
 export interface NewNode {
@@ -96,6 +99,8 @@ export class Archive {
   readonly #weights = new SumTree();
   /** null where the weights make no use of it. */
   readonly #ranks: ScoreRanks | null;
+  /** null where the weights make no use of it. */
+  readonly #knowledge: KnowledgeTable | null;
   #best: number;
 
   constructor(config: ArchiveConfig, data: ArchiveData) {
@@ -112,6 +117,9 @@ export class Archive {
     this.steps = data.steps;
     this.#best = data.best;
     this.#ranks = config.weights.scoreHigh > 0 ? new ScoreRanks() : null;
+    const { knowledge } = config.weights;
+    this.#knowledge =
+      knowledge === undefined ? null : new KnowledgeTable(knowledge, this.#knownCells(), data.knowledge ?? []);
     for (let cell = 0; cell < this.cellCount; cell += 1) {
       const node = this.cells.node.get(cell);
       if (cell !== DONE_CELL && node !== NO_NODE) this.#ranks?.add(this.nodes.score.get(node));
@@ -168,6 +176,14 @@ export class Archive {
     return cell;
   }
 
+  /** What is known of a cell; the first telling counts. */
+  noteKnowledge(cell: number, knowledge: CellKnowledge): void {
+    if (cell === DONE_CELL || this.#knowledge === null) return;
+    const changed = this.#knowledge.note(cell, knowledge);
+    if (changed === "all") this.#reweighAll();
+    else if (changed === "dependents") this.#reweighDependents(cell);
+  }
+
   checkpoint(node: number): string | null {
     return this.#checkpoints[node] ?? null;
   }
@@ -202,6 +218,7 @@ export class Archive {
       const isGone = replaced !== NO_NODE && this.#ranks.remove(this.nodes.score.get(replaced));
       if (isNew || isGone) this.#reweighAll();
     }
+    this.#reweighDependents(node.cell);
     return index;
   }
 
@@ -267,6 +284,7 @@ export class Archive {
       best: this.#best,
       ...(this.samples.size === 0 ? {} : { samples: [...this.samples] }),
       ...(this.verified.size === 0 ? {} : { verified: [...this.verified] }),
+      ...(this.#knowledge === null ? {} : { knowledge: this.#knowledge.toData() }),
     };
   }
 
@@ -274,6 +292,13 @@ export class Archive {
     const score = this.nodes.score.get(node) - this.nodes.score.get(other);
     if (score !== 0) return score > 0;
     return this.nodes.length.get(node) < this.nodes.length.get(other);
+  }
+
+  /** Of the cells that are weighed by what stands beside them, or by the scores of their place. */
+  #reweighDependents(cell: number): void {
+    const name = this.key(cell);
+    if (name === null || this.#knowledge === null) return;
+    for (const dependent of this.#knowledge.dependents(cell, name)) this.reweigh(dependent);
   }
 
   #reweighAll(): void {
@@ -289,13 +314,24 @@ export class Archive {
     const { seen, chosen, actions, chosenSinceNew, scoreHigh } = this.#config.weights;
     const inFlight = this.#config.countInFlight ? this.cells.inFlight.get(cell) : 0;
     const rank = this.#ranks === null ? 1 : this.#ranks.rank(this.nodes.score.get(node));
-    return (
+    const weight =
       scoreHigh / Math.sqrt(rank) +
       countTerm(seen, this.cells.seen.get(cell) + inFlight) +
       countTerm(chosen, this.cells.chosen.get(cell) + inFlight) +
       countTerm(actions, this.cells.actions.get(cell)) +
-      countTerm(chosenSinceNew, this.cells.chosenSinceNew.get(cell) + inFlight)
-    );
+      countTerm(chosenSinceNew, this.cells.chosenSinceNew.get(cell) + inFlight);
+    if (this.#knowledge === null) return weight;
+    return (this.#knowledge.term(cell) + weight) * this.#knowledge.factor(cell);
+  }
+
+  #knownCells(): KnownCells {
+    return {
+      find: (name) => this.findCell(name),
+      score: (cell) => {
+        const node = this.cells.node.get(cell);
+        return node === NO_NODE ? null : this.nodes.score.get(node);
+      },
+    };
   }
 }
 
@@ -332,6 +368,8 @@ export function createArchive(config: ArchiveConfig): Archive {
     best: ROOT_NODE,
   });
   archive.landmarks.note(config.root.landmarks, 0);
+  if (config.root.knowledge !== undefined) archive.noteKnowledge(ROOT_CELL, config.root.knowledge);
+  archive.reweigh(ROOT_CELL);
   if (config.root.sample !== undefined) archive.samples.set(ROOT_NODE, config.root.sample);
   return archive;
 }

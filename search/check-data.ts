@@ -1,5 +1,6 @@
 import { type ArchiveData, CELL_FIELDS, NODE_FIELDS } from "./archive.js";
 import type { ArchiveBookData, SerialisedArchive } from "./archive-state.js";
+import { recordKnowledge } from "./cell-knowledge.js";
 import { COUNT, DataCheck, type Fields } from "./data-check.js";
 import type { RecordedVisit } from "./trial-book.js";
 
@@ -58,6 +59,11 @@ class ArchiveCheck extends DataCheck {
     }
     this.#texts(archive.samples, nodes, "archive.samples");
     this.#texts(archive.verified, nodes, "archive.verified");
+    for (const entry of this.list(archive.knowledge ?? [], "archive.knowledge")) {
+      const [known, knowledge] = this.list(entry, "archive.knowledge");
+      this.indexes([known], { from: 1, to: cells }, "archive.knowledge");
+      this.#knowledge(knowledge, "archive.knowledge");
+    }
     return { cells, nodes };
   }
 
@@ -69,6 +75,10 @@ class ArchiveCheck extends DataCheck {
       this.indexes([node], { from: 0, to: nodes }, field);
       this.strings([text], field);
     }
+  }
+
+  #knowledge(value: unknown, field: string): void {
+    recordKnowledge(value, field, (at) => this.incompatible(`has no knowledge of a cell at ${at}`));
   }
 
   #trials(book: unknown, sizes: Sizes): void {
@@ -91,6 +101,7 @@ class ArchiveCheck extends DataCheck {
       const texts = [visit.cell, visit.checkpoint, visit.sample, visit.verified].map((text) => text ?? "");
       this.strings([visit.action, ...texts], `${field}.visits`);
       this.numbers([visit.reward, visit.score], 2, `${field}.visits`);
+      if (visit.knowledge !== undefined) this.#knowledge(visit.knowledge, `${field}.visits.knowledge`);
       for (const pair of this.list(visit.landmarks, `${field}.visits.landmarks`)) {
         const { length } = this.strings(pair, `${field}.visits.landmarks`);
         if (length !== 2) throw this.incompatible(`has no kind and key at ${field}.visits.landmarks`);

@@ -1,3 +1,4 @@
+import { type CellKnowledge, type KnowledgeWeights, recordKnowledge } from "./cell-knowledge.js";
 import { checkKeys, flag, integer, real } from "./check-options.js";
 import { type CellWeights, type CountWeight, DEFAULTS } from "./defaults.js";
 import { invalidArgument } from "./errors.js";
@@ -12,6 +13,7 @@ export interface RootState {
   readonly landmarks?: Readonly<Record<string, string>>;
   /** As `Visit.sample`. Default: the cell. */
   readonly sample?: string;
+  readonly knowledge?: CellKnowledge;
 }
 
 /** Options of all searches over archives. Steps are those of the environment. */
@@ -41,7 +43,7 @@ export interface ArchiveOptions {
 /** Options of `goExplore`. */
 export interface GoExploreOptions extends ArchiveOptions {
   /** Default: those of Go-Explore's code, see `DEFAULTS`. Terms that are left out have their default. */
-  readonly weights?: Partial<CellWeights>;
+  readonly weights?: Partial<Omit<CellWeights, "knowledge">> & { readonly knowledge?: Partial<KnowledgeWeights> };
   /** Set the counters of a cell to 0 when its state is replaced. Default false. */
   readonly resetCellOnUpdate?: boolean;
   /** Trials under way count as if they had been chosen already. Default true. */
@@ -82,8 +84,9 @@ export interface ArchiveConfig {
     readonly checkpoint: string | null;
     readonly score: number;
     readonly landmarks: readonly (readonly [kind: string, key: string])[];
-    /** Only where it was given. */
+    /** Only where they were given. */
     readonly sample?: string;
+    readonly knowledge?: CellKnowledge;
   };
   readonly stepsPerTrial: number;
   readonly window: number;
@@ -122,8 +125,9 @@ const KNOWN_ADAPTIVE_OPTIONS = new Set([...KNOWN_OPTIONS, "weights", "resetCellO
 const KNOWN_GO_EXPLORE_OPTIONS = new Set([...KNOWN_ADAPTIVE_OPTIONS, "policyReturn"]);
 const KNOWN_POLICY_RETURN = new Set(["patience"]);
 const LARGEST_PATIENCE = 1_000;
-const KNOWN_WEIGHTS = new Set(["seen", "chosen", "actions", "chosenSinceNew", "scoreHigh"]);
-const KNOWN_ROOT = new Set(["cell", "checkpoint", "score", "landmarks", "sample"]);
+const KNOWN_WEIGHTS = new Set(["seen", "chosen", "actions", "chosenSinceNew", "scoreHigh", "knowledge"]);
+const KNOWN_KNOWLEDGE = new Set(["neighbours", "noLower", "noHigher", "lowLevel"]);
+const KNOWN_ROOT = new Set(["cell", "checkpoint", "score", "landmarks", "sample", "knowledge"]);
 
 /** @throws SearchError `INVALID_ARGUMENT` naming the field. */
 export function resolveGoExplore(options: GoExploreOptions): ArchiveConfig {
@@ -230,11 +234,22 @@ function resolveRoot(root: RootState): ArchiveConfig["root"] {
     if (!isKey(kind) || !isKey(key)) throw invalidArgument(`root.landmarks.${kind}`, key, "a string");
   }
   const { cell, sample } = root;
+  const knowledge =
+    root.knowledge === undefined
+      ? {}
+      : { knowledge: recordKnowledge(root.knowledge, "root.knowledge", invalidArgument) };
   if (sample !== undefined && !isKey(sample)) throw invalidArgument("root.sample", sample, "a string");
-  return Object.freeze({ cell, checkpoint, score, landmarks, ...(sample === undefined ? {} : { sample }) });
+  return Object.freeze({
+    cell,
+    checkpoint,
+    score,
+    landmarks,
+    ...(sample === undefined ? {} : { sample }),
+    ...knowledge,
+  });
 }
 
-function resolveWeights(weights: Partial<CellWeights> | undefined): CellWeights {
+function resolveWeights(weights: GoExploreOptions["weights"]): CellWeights {
   const given = weights ?? {};
   checkKeys(given, KNOWN_WEIGHTS, "weights.");
   const scoreHigh = given.scoreHigh ?? DEFAULTS.weights.scoreHigh;
@@ -245,10 +260,27 @@ function resolveWeights(weights: Partial<CellWeights> | undefined): CellWeights 
     actions: countWeight("actions", given.actions),
     chosenSinceNew: countWeight("chosenSinceNew", given.chosenSinceNew),
     scoreHigh,
+    ...(given.knowledge === undefined ? {} : { knowledge: resolveKnowledge(given.knowledge) }),
   });
 }
 
-function countWeight(name: Exclude<keyof CellWeights, "scoreHigh">, given: CountWeight | undefined): CountWeight {
+function resolveKnowledge(given: Partial<KnowledgeWeights>): KnowledgeWeights {
+  checkKeys(given, KNOWN_KNOWLEDGE, "weights.knowledge.");
+  const weights = { ...DEFAULTS.knowledge, ...given };
+  for (const name of ["noLower", "noHigher"] as const)
+    checkNumber(`weights.knowledge.${name}`, weights[name], LARGEST_WEIGHT);
+  checkNumber("weights.knowledge.lowLevel", weights.lowLevel, 1);
+  if (typeof weights.neighbours !== "object" || weights.neighbours === null)
+    throw invalidArgument("weights.knowledge.neighbours", weights.neighbours, "numbers by kind");
+  for (const [kind, weight] of Object.entries(weights.neighbours))
+    checkNumber(`weights.knowledge.neighbours.${kind}`, weight, LARGEST_WEIGHT);
+  return Object.freeze({ ...weights, neighbours: Object.freeze({ ...weights.neighbours }) });
+}
+
+function countWeight(
+  name: Exclude<keyof CellWeights, "scoreHigh" | "knowledge">,
+  given: CountWeight | undefined,
+): CountWeight {
   const resolved = given ?? DEFAULTS.weights[name];
   if (typeof resolved !== "object" || resolved === null)
     throw invalidArgument(`weights.${name}`, given, "{ weight, power }");

@@ -1,3 +1,5 @@
+import type { KnowledgeWeights } from "./cell-knowledge.js";
+
 /** weight / (count + 1)^power; weight 0 leaves the term out. */
 export interface CountWeight {
   readonly weight: number;
@@ -19,6 +21,8 @@ export interface CellWeights {
   readonly chosenSinceNew: CountWeight;
   /** scoreHigh / sqrt(rank), where rank 1 is the best of the different scores in the archive. */
   readonly scoreHigh: number;
+  /** Only where it was given: what is told of cells besides their names (`Visit.knowledge`) counts as well. */
+  readonly knowledge?: KnowledgeWeights;
 }
 
 /** Every default of this folder. */
@@ -33,6 +37,8 @@ export const DEFAULTS = {
     chosenSinceNew: { weight: 1, power: 1 },
     scoreHigh: 0,
   },
+  /** The same, for what is told of cells: `DirWeights`, and `low_level_weight`. */
+  knowledge: { neighbours: { horizontal: 2, vertical: 0.3 }, noLower: 0, noHigher: 0, lowLevel: 0 },
   /** Go-Explore's code, `optimize_score`: prefer score over length. */
   optimiseScore: true,
   /** Go-Explore's code, `reset_cell_on_update`. */
@@ -69,4 +75,13 @@ export const PAPER_ATARI = {
     scoreHigh: 0,
   },
   resetCellOnUpdate: true,
+} as const;
+
+/** What their script for Montezuma's Revenge with domain knowledge passes on top. */
+export const PAPER_MONTEZUMA = {
+  ...PAPER_ATARI,
+  weights: {
+    ...PAPER_ATARI.weights,
+    knowledge: { neighbours: { horizontal: 0.1, vertical: 0 }, noLower: 0, noHigher: 1, lowLevel: 0.1 },
+  },
 } as const;

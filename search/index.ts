@@ -15,6 +15,7 @@ export type { Standing } from "./archive.js";
 export type { ArchiveSearch } from "./archive-search.js";
 export { type ArchiveState, heldCheckpoints, type SerialisedArchive, verifiedBy } from "./archive-state.js";
 export { bestOfN, independentRetry, randomBranch } from "./baselines.js";
+export type { CellKnowledge, KnowledgeWeights } from "./cell-knowledge.js";
 export type {
   AdaptiveBudgetOptions,
   ArchiveConfig,
@@ -37,7 +38,7 @@ export type {
   BackwardTrial,
 } from "./curriculum/backward-state.js";
 export { BACKWARD_DEFAULTS, type BackwardOptions, type DemonstrationState } from "./curriculum/config.js";
-export { type CellWeights, type CountWeight, DEFAULTS, PAPER_ATARI } from "./defaults.js";
+export { type CellWeights, type CountWeight, DEFAULTS, PAPER_ATARI, PAPER_MONTEZUMA } from "./defaults.js";
 export { checkSeed, type DrawName, drawInteger, drawSeed, drawUniform } from "./draws.js";
 export {
   CELL_DEFAULTS,

@@ -80,6 +80,7 @@ function takeStep(walk: Walk, visit: RecordedVisit): void {
   walk.reward += visit.reward;
   walk.actions.push(visit.action);
   const cell = visit.cell === null ? DONE_CELL : archive.internCell(visit.cell, walk.trial);
+  if (visit.knowledge !== undefined) archive.noteKnowledge(cell, visit.knowledge);
   if (!walk.seen.has(cell)) {
     walk.seen.add(cell);
     archive.cells.seen.add(cell, 1);

@@ -16,9 +16,18 @@ const options: fc.Arbitrary<GoExploreOptions> = fc.record({
   maxSteps: fc.integer({ min: 1, max: 150 }),
   resetCellOnUpdate: fc.boolean(),
   countInFlight: fc.boolean(),
-  weights: fc.constantFrom({}, { scoreHigh: 1 }, { seen: { weight: 1, power: 0.5 }, chosen: { weight: 0, power: 1 } }),
+  weights: fc.constantFrom(
+    {},
+    { scoreHigh: 1 },
+    { seen: { weight: 1, power: 0.5 }, chosen: { weight: 0, power: 1 } },
+    { knowledge: { lowLevel: 0.5, noLower: 1, noHigher: 2 } },
+  ),
 });
-const script: fc.Arbitrary<Script> = fc.record({ seed: fc.nat(), cells: fc.integer({ min: 1, max: 12 }) });
+const script: fc.Arbitrary<Script> = fc.record({
+  seed: fc.nat(),
+  cells: fc.integer({ min: 1, max: 12 }),
+  hasKnowledge: fc.boolean(),
+});
 const schedule: fc.Arbitrary<Schedule> = fc.record({
   seed: fc.nat(),
   workers: fc.integer({ min: 1, max: 10 }),
@@ -100,6 +109,15 @@ describe("go-explore, properties", () => {
         expect(tree.cells.reduce((sum, { actions }) => sum + actions, 0)).toBe(tree.steps);
     });
     fc.assert(property, runs(12));
+  });
+
+  test("weights kept up to date one by one, equal those that a restored archive computes anew", () => {
+    const property = fc.property(settings, ({ options, script, seed }) => {
+      const { state } = runSchedule(goExplore, goExplore.init(options, seed), script, IN_ORDER);
+      const weights = (one: typeof state) => exportTree(one).cells.map(({ weight }) => weight);
+      expect(weights(state)).toEqual(weights(goExplore.restore(goExplore.serialise(state))));
+    });
+    fc.assert(property, runs(30));
   });
 
   test("archive, kept state of a cell, no refused or replaced node of it was better", () => {

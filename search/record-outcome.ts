@@ -1,3 +1,4 @@
+import { recordKnowledge } from "./cell-knowledge.js";
 import { isKey, sortedLandmarks } from "./config.js";
 import { DEFAULTS } from "./defaults.js";
 import { invalidOutcome } from "./errors.js";
@@ -51,6 +52,9 @@ export function recordVisits(visits: unknown, limits: VisitLimits): RecordedVisi
       landmarks: sortedLandmarks(visit.landmarks ?? {}),
       ...(visit.sample === undefined ? {} : { sample: visit.sample }),
       ...(visit.verified === undefined ? {} : { verified: visit.verified }),
+      ...(visit.knowledge === undefined
+        ? {}
+        : { knowledge: recordKnowledge(visit.knowledge, `${field}.knowledge`, invalidOutcome) }),
     });
   }
   return recorded;

@@ -54,6 +54,8 @@ export function redivide(state: ArchiveState, cellOf: (sample: string) => string
       state.algorithm,
       "a state of go-explore: other searches read the cells' counters otherwise",
     );
+  if (config.weights.knowledge !== undefined)
+    throw invalidArgument("state", "weights.knowledge", "without: what is known of cells says nothing of new ones");
   if (book.open.length > 0) throw invalidArgument("state", `${book.open.length} open trials`, "at rest: no trial open");
   const division = divide(archive, config.optimiseScore, cellOf);
   const old = archive.toData();

@@ -1,3 +1,5 @@
+import type { CellKnowledge } from "./cell-knowledge.js";
+
 /** Trials that walk on from a node, and what they report: shared by all searches over an archive of cells. */
 
 /** Where a trial starts. */
@@ -56,6 +58,8 @@ export interface Visit {
   readonly score?: number;
   /** Where the state after the step was kept. */
   readonly candidate?: Candidate;
+  /** What is known of the cell besides its name; the same for every visit of it. Read where `weights.knowledge` is given. */
+  readonly knowledge?: CellKnowledge;
   /** What the cell was computed from, where the archive may be divided anew (`redivide`). Default: the cell. */
   readonly sample?: string;
   /** The command that showed the score to be true, `npm test` for instance. Kept with the node: `verifiedBy`. */

@@ -1,3 +1,5 @@
+import type { SearchBlock, SearchStatus } from "./algorithm.js";
+import type { CellKnowledge } from "./cell-knowledge.js";
 import { invalidArgument, SearchError } from "./errors.js";
 
 /** A step as it was told, checked and copied, so that nobody can change it later. */
@@ -12,6 +14,7 @@ export interface RecordedVisit {
   /** Only where they were told. */
   readonly sample?: string;
   readonly verified?: string;
+  readonly knowledge?: CellKnowledge;
 }
 
 /** `lost`: nothing is known and the trial is not tried again. */
@@ -188,6 +191,19 @@ export class TrialBook<Start extends object, Value> {
   toData(): TrialBookData<Start, Value> {
     return { merged: this.merged, closed: this.closed, open: structuredClone(this.#open) };
   }
+}
+
+/** Where the trials of a book stand; `block` is why none is given. */
+export function bookStatus(book: TrialBook<object, unknown>, block: SearchBlock | null): Omit<SearchStatus, "steps"> {
+  return {
+    asked: book.asked,
+    merged: book.merged,
+    inFlight: book.count("running"),
+    waiting: book.count("waiting"),
+    held: book.count("settled"),
+    block,
+    done: block !== null && book.open.length === 0,
+  };
 }
 
 /**

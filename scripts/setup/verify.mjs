@@ -28,7 +28,7 @@ const CHECKS = [
   ["Rust lint", "cargo", ["clippy", "--release", "--all-targets", "--locked", "--", "-D", "warnings"], "native"],
 ];
 
-const UNIT = ["unit tests", ...node(VITEST, "run", "--project", "unit")];
+const UNIT = ["unit tests", ...node(VITEST, "run", "--project", "unit", "--project", "search")];
 
 const TESTS = [
   UNIT,

@@ -24,11 +24,7 @@ type World = (trial: BackwardTrial) => BackwardOutcome;
 
 function run(own: Partial<BackwardOptions>, world: World, schedule = IN_ORDER) {
   const initial = backwardCurriculum.init({ ...options, ...own }, 7);
-  return drive(
-    backwardCurriculum,
-    { initial, outcomeOf: world, accident: ACCIDENT, nameOf: () => undefined },
-    schedule,
-  );
+  return drive(backwardCurriculum, { initial, outcomeOf: world, accident: ACCIDENT, namesOf: () => [] }, schedule);
 }
 
 const perfect: World = ({ target, maxSteps }) => ({ kind: "value", gain: target, steps: maxSteps });

@@ -1,6 +1,7 @@
+import type { SearchBlock } from "../algorithm.js";
 import { checkSeed, drawInteger, drawSeed, drawUniform } from "../draws.js";
 import { invalidOutcome } from "../errors.js";
-import { collect, TrialBook } from "../trial-book.js";
+import { bookStatus, collect, TrialBook } from "../trial-book.js";
 import type {
   BackwardCurriculum,
   BackwardOutcome,
@@ -49,12 +50,17 @@ export const backwardCurriculum: BackwardCurriculum = Object.freeze({
     return { state, trials, changes };
   },
   tell,
+  finish: (state: BackwardState) => {
+    const changes = noChanges();
+    state.book.close();
+    advance(state, changes);
+    return { state, changes };
+  },
   outstanding: (state: BackwardState) =>
     state.book.open.filter(({ phase }) => phase === "running").map((record) => toTrial(state, record)),
-  status: ({ book, config, at, played, succeeded }: BackwardState) => {
-    const isOver = at < 0 || book.asked >= config.maxTrials;
-    const successRate = played === 0 ? null : succeeded / played;
-    return { asked: book.asked, merged: book.merged, at, successRate, done: isOver && book.open.length === 0 };
+  status: (state: BackwardState) => {
+    const { book, at, played, succeeded } = state;
+    return { ...bookStatus(book, blockOf(state)), at, successRate: played === 0 ? null : succeeded / played };
   },
   serialise: ({ config, seed, book, at, played, succeeded }: BackwardState) => {
     return {
@@ -74,11 +80,18 @@ export const backwardCurriculum: BackwardCurriculum = Object.freeze({
   },
 });
 
+function blockOf({ book, config, at }: BackwardState): SearchBlock | null {
+  if (book.closed) return "finished";
+  if (at < 0) return "exhausted";
+  if (book.asked >= config.maxTrials) return "trials";
+  return book.open.length >= config.window ? "window" : null;
+}
+
 /** Every other trial, by a draw, from the state that is being learned; the rest uniformly from it and those behind it. */
 function issue(state: BackwardState, changes: MutableChanges): BackwardState["book"]["open"][number] | null {
   advance(state, changes);
+  if (blockOf(state) !== null) return null;
   const { book, config, at, seed } = state;
-  if (at < 0 || book.asked >= config.maxTrials || book.open.length >= config.window) return null;
   const last = Math.min(config.demonstration.length - 1, at + config.spread - 1);
   const isNewest = drawUniform(seed, "newest", book.asked) < BACKWARD_DEFAULTS.newest;
   return book.add({ start: isNewest ? at : at + drawInteger(seed, last - at + 1, "start", book.asked) });

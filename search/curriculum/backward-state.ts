@@ -1,3 +1,4 @@
+import type { SearchStatus } from "../algorithm.js";
 import type { TrialBook, TrialBookData } from "../trial-book.js";
 import type { BackwardConfig, BackwardOptions } from "./config.js";
 
@@ -62,14 +63,12 @@ export interface BackwardChanges {
   readonly released: readonly string[];
 }
 
-export interface BackwardStatus {
-  readonly asked: number;
-  readonly merged: number;
+/** As for all searches; `exhausted`: all is learned. There are no steps. */
+export interface BackwardStatus extends Omit<SearchStatus, "steps"> {
   /** Index of the state that is being learned; -1 when none is left. */
   readonly at: number;
   /** Share of successes among the rollouts from there; null before the first. */
   readonly successRate: number | null;
-  readonly done: boolean;
 }
 
 export interface BackwardCurriculum {
@@ -91,6 +90,8 @@ export interface BackwardCurriculum {
     readonly changes: BackwardChanges;
     readonly verdict: "merged" | "held" | "retry" | "ignored";
   };
+  /** Ends asking; outcomes that were held back for their turn are merged now. */
+  finish(state: BackwardState): { readonly state: BackwardState; readonly changes: BackwardChanges };
   outstanding(state: BackwardState): readonly BackwardTrial[];
   status(state: BackwardState): BackwardStatus;
   serialise(state: BackwardState): SerialisedBackward;

@@ -9,12 +9,16 @@ Run it in this folder: python3 derive_tree.py
 
 import json
 import math
+import re
+from fractions import Fraction
 
 
 def write(name, value):
+    """Lists of plain values stand on one line."""
+    text = json.dumps(value, indent=1, ensure_ascii=True)
+    text = re.sub(r"\[\s+([^][{}]*?)\s+\]", lambda match: "[" + re.sub(r",\s+", ", ", match.group(1)) + "]", text)
     with open(name, "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1, ensure_ascii=True)
-        file.write("\n")
+        file.write(text + "\n")
 
 
 def first_max(scores):
@@ -109,7 +113,7 @@ def tree_search(options, simulations, choose, window=1):
     TWO_PLAYERS = options.get("players", 1) == 2
     discount = options.get("discount", 1)
     root = Node("")
-    asked, under_way = [], []
+    asked, under_way, tells = [], [], []
 
     def finish():
         line, leaf = under_way.pop(0)
@@ -119,6 +123,7 @@ def tree_search(options, simulations, choose, window=1):
         for node in reversed(line):
             node.returns.append(arrived)
             arrived = reward(node.path) + discount * arrived
+        tells.append([[node.path, len(node.returns), worth(node, discount, options.get("backup"))] for node in line])
 
     for _ in range(simulations):
         if len(under_way) == window:
@@ -139,15 +144,7 @@ def tree_search(options, simulations, choose, window=1):
         under_way.append((line, node))
     while under_way:
         finish()
-    nodes = []
-
-    def dump(node):
-        nodes.append({"path": node.path, "visits": len(node.returns), "value": worth(node, discount, options.get("backup"))})
-        for action in sorted(node.children):
-            dump(node.children[action])
-
-    dump(root)
-    return {"asked": asked, "nodes": nodes}
+    return {"asked": asked, "tells": tells}
 
 
 def in_range(q, options):
@@ -285,7 +282,8 @@ def main():
         runs.append({"name": name, "algorithm": "puct", "options": options, "window": 1, **tree_search(options, 40, choose_puct)})
     write("trees.json", {
         "derivation": "Nested dictionaries that keep every return; formulas as in the papers; derive_tree.py. "
-                      "Reward and value of a state are functions of the path, given there and in golden-tree.test.ts.",
+                      "Reward and value of a state are functions of the path, given there and in golden-tree.test.ts. "
+                      "tells: path, visits and value of every node that a tell changes, from the root; all others stay as they are.",
         "runs": runs,
     })
     bandits = [
@@ -378,6 +376,27 @@ def wide_search(options, simulations, window):
     return {"asked": asked, "visits": {a: len(root.children[a].returns) for a in sorted(root.children)}}
 
 
+def widening():
+    """Children that a node may have by the number of simulations that came through: the least whole number that is not below k N^alpha."""
+    cases = []
+    for k, alpha in [(1, 0.5), (2, 0.5), (0.5, 0.5), (1, 0), (3, 0), (0.25, 1), (1, 0.25), (1.5, 0.75)]:
+        k_exact, alpha_exact = Fraction(k), Fraction(alpha)
+        counts = []
+        for n in range(0, 65):
+            through = max(1, n)
+            # c >= k N^(p/q) for whole numbers only: (c / k)^q >= N^p.
+            children = 1
+            while (Fraction(children) / k_exact) ** alpha_exact.denominator < through ** alpha_exact.numerator:
+                children += 1
+            counts.append(children)
+        cases.append({"k": k, "alpha": alpha, "children": counts})
+    write("widening.json", {
+        "derivation": "Least c with c >= k N^alpha, found in exact fractions, for N from 0 (which counts as 1) to 64; derive_tree.py.",
+        "cases": cases,
+    })
+
+
 if __name__ == "__main__":
     main()
     parallel()
+    widening()

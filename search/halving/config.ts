@@ -4,7 +4,7 @@ import { invalidArgument } from "../errors.js";
 
 /** Every default of the halving searches, with its source. */
 export const HALVING_DEFAULTS = {
-  /** Li and others, ASHA, arXiv 1810.05934: 4 in the experiments. */
+  /** Default of Ray Tune's `AsyncHyperBandScheduler`, which implements ASHA (Li and others, arXiv 1810.05934). */
   factor: 4,
   minSteps: 1,
   window: DEFAULTS.window,

@@ -1,4 +1,4 @@
-import type { SearchBlock } from "../algorithm.js";
+import type { SearchStatus } from "../algorithm.js";
 import type { BookRecord, TrialBook, TrialBookData } from "../trial-book.js";
 import type { HalvingConfig, HalvingOptions } from "./config.js";
 import type { Candidate, Step } from "./ladder.js";
@@ -91,13 +91,7 @@ export interface HalvingSearch {
   };
   finish(state: HalvingState): { readonly state: HalvingState; readonly changes: HalvingChanges };
   outstanding(state: HalvingState): readonly HalvingTrial[];
-  status(state: HalvingState): {
-    readonly asked: number;
-    readonly merged: number;
-    readonly steps: number;
-    readonly block: SearchBlock | null;
-    readonly done: boolean;
-  };
+  status(state: HalvingState): SearchStatus;
   /** The best of those that came furthest; null before the first was judged. */
   best(state: HalvingState): RankedRollout | null;
   /** All that were judged: furthest first, then greatest score, then the one that began first. */

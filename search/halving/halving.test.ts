@@ -15,6 +15,7 @@ import {
 import { ACCIDENT, type Drive, drive } from "../testing/drive.js";
 import { runs } from "../testing/runs.js";
 import { IN_ORDER, type Schedule, scheduleOf } from "../testing/schedule.js";
+import { checkpointOf } from "../testing/tree-run.js";
 
 interface Golden {
   readonly cases: readonly {
@@ -42,8 +43,7 @@ function run(
   world: World,
   schedule: Schedule,
 ): Drive<HalvingState, HalvingTrial> {
-  const nameOf = (outcome: HalvingOutcome) => (outcome.kind === "value" ? outcome.checkpoint : undefined);
-  return drive(search, { initial, outcomeOf: world, accident: ACCIDENT, nameOf }, schedule);
+  return drive(search, { initial, outcomeOf: world, accident: ACCIDENT, namesOf: checkpointOf }, schedule);
 }
 
 describe.each(cases)("golden, $options", ({ options, rungs, halving, asha: asynchronous }) => {

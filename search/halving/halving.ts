@@ -2,7 +2,7 @@ import type { SearchBlock } from "../algorithm.js";
 import { isKey } from "../config.js";
 import { checkSeed, drawSeed } from "../draws.js";
 import { invalidOutcome } from "../errors.js";
-import { collect, TrialBook } from "../trial-book.js";
+import { bookStatus, collect, TrialBook } from "../trial-book.js";
 import { checkSerialisedHalving, HALVING_FORMAT } from "./check-data.js";
 import { type HalvingOptions, resolveHalving } from "./config.js";
 import type {
@@ -62,9 +62,8 @@ function createHalving(name: string, next: Next, needsCandidates: boolean): Halv
     outstanding: (state: HalvingState) =>
       state.book.open.filter(({ phase }) => phase === "running").map((record) => toTrial(state, record)),
     status: (state: HalvingState) => {
-      const { asked, merged, open } = state.book;
-      const block = blockOf(state, next);
-      return { asked, merged, steps: state.steps, block, done: block !== null && open.length === 0 };
+      const { book, steps } = state;
+      return { ...bookStatus(book, blockOf(state, next)), steps };
     },
     best: (state: HalvingState) => ranking(state)[0] ?? null,
     ranking,

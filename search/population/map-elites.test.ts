@@ -32,8 +32,8 @@ type World = (trial: PopulationTrial) => PopulationOutcome;
 const golden = JSON.parse(readFileSync(new URL("../golden/population.json", import.meta.url), "utf8")) as Golden;
 
 function run(initial: PopulationState, world: World, schedule: Schedule): Drive<PopulationState, PopulationTrial> {
-  const nameOf = (outcome: PopulationOutcome) => (outcome.kind === "value" ? outcome.content : undefined);
-  return drive(mapElites, { initial, outcomeOf: world, accident: ACCIDENT, nameOf }, schedule);
+  const namesOf = (outcome: PopulationOutcome) => (outcome.kind === "value" ? [outcome.content] : []);
+  return drive(mapElites, { initial, outcomeOf: world, accident: ACCIDENT, namesOf }, schedule);
 }
 
 function scripted(seed: number): World {

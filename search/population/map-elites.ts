@@ -1,8 +1,8 @@
-import type { SearchBlock } from "../algorithm.js";
+import type { SearchBlock, SearchStatus } from "../algorithm.js";
 import { isKey } from "../config.js";
 import { checkSeed, drawInteger, drawSeed } from "../draws.js";
 import { invalidOutcome } from "../errors.js";
-import { collect, TrialBook } from "../trial-book.js";
+import { bookStatus, collect, TrialBook } from "../trial-book.js";
 import { checkSerialisedPopulation, POPULATION_FORMAT } from "./check-data.js";
 import { type MapElitesOptions, type PopulationConfig, resolveMapElites } from "./config.js";
 import { EliteGrid, type GridData } from "./elite-grid.js";
@@ -34,15 +34,8 @@ export interface PopulationElite extends Solution {
   readonly threshold: number;
 }
 
-export interface PopulationStatus {
-  readonly asked: number;
-  readonly merged: number;
-  readonly inFlight: number;
-  readonly waiting: number;
-  readonly held: number;
-  readonly block: SearchBlock | null;
-  readonly done: boolean;
-}
+/** As for all searches; there are no steps. */
+export type PopulationStatus = Omit<SearchStatus, "steps">;
 
 /**
  * A search over solutions instead of states: each trial makes one, mostly by varying an elite, and of each kind of solution the best is
@@ -264,17 +257,7 @@ function blockOf({ book, config }: PopulationState): SearchBlock | null {
 }
 
 function status(state: PopulationState): PopulationStatus {
-  const { book } = state;
-  const block = blockOf(state);
-  return {
-    asked: book.asked,
-    merged: book.merged,
-    inFlight: book.count("running"),
-    waiting: book.count("waiting"),
-    held: book.count("settled"),
-    block,
-    done: block !== null && book.open.length === 0,
-  };
+  return bookStatus(state.book, blockOf(state));
 }
 
 function elites({ grids, solutions }: PopulationState): PopulationElite[] {

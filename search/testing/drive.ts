@@ -14,7 +14,7 @@ interface Releases {
 }
 
 /** What all searches with a trial book have in common. */
-interface Drivable<State, Trial, Outcome> {
+export interface Drivable<State, Trial, Outcome> {
   ask(state: State, count: number): Releases & { readonly trials: readonly Trial[] };
   tell(state: State, trial: number, attempt: number, outcome: Outcome): Releases;
   outstanding(state: State): readonly Trial[];
@@ -27,7 +27,9 @@ interface Driven<State, Trial, Outcome> {
   readonly outcomeOf: (trial: Trial) => Outcome;
   readonly accident: Outcome;
   /** What an outcome brings with it that has to be released some day. */
-  readonly nameOf: (outcome: Outcome) => string | undefined;
+  readonly namesOf: (outcome: Outcome) => readonly string[];
+  /** Called after every ask and every tell. */
+  readonly watch?: (state: State) => void;
 }
 
 export interface Drive<State, Trial> {
@@ -45,7 +47,7 @@ export function drive<
   Outcome,
 >(
   search: Drivable<State, Trial, Outcome>,
-  { initial, outcomeOf, accident, nameOf }: Driven<State, Trial, Outcome>,
+  { initial, outcomeOf, accident, namesOf, watch }: Driven<State, Trial, Outcome>,
   schedule: Schedule,
 ): Drive<State, Trial> {
   let state = initial;
@@ -57,14 +59,15 @@ export function drive<
     for (const name of changes.released) left.delete(name);
   };
   const tell = (trial: Trial, outcome: Outcome): void => {
-    const name = nameOf(outcome);
-    if (name !== undefined) left.add(name);
+    for (const name of namesOf(outcome)) left.add(name);
     release(search.tell(state, trial.id, trial.attempt, outcome));
+    watch?.(state);
   };
   for (let turn = 0; ; turn += 1) {
     const chance = (what: string): number => drawUniform(schedule.seed, what, turn);
     const answer = search.ask(state, schedule.workers - running.length);
     release(answer);
+    watch?.(state);
     asked.push(...answer.trials.filter(({ attempt }) => attempt === 0));
     running.push(...answer.trials);
     if (running.length === 0) return { state, left, asked };

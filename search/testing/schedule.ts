@@ -1,6 +1,7 @@
 import {
   type ArchiveSearch,
   type ArchiveState,
+  type CellKnowledge,
   type Changes,
   drawInteger,
   drawUniform,
@@ -16,6 +17,8 @@ export interface Script {
   readonly cells: number;
   /** Multiplies rewards and scores. */
   readonly scale?: number;
+  /** Whether cells come with what is known of them. */
+  readonly hasKnowledge?: boolean;
   /** The cell of a state that is called so; by default its name. */
   readonly cellOf?: (name: string) => string;
 }
@@ -62,6 +65,7 @@ export function scriptedOutcome(script: Script, trial: RolloutTrial): RolloutOut
       action: `act ${pick("action", 5)}`,
       cell: script.cellOf?.(name) ?? name,
       ...(script.cellOf === undefined ? {} : { sample: name }),
+      ...(script.hasKnowledge && pick("told", 3) > 0 ? { knowledge: scriptedKnowledge(script, name) } : {}),
       reward: (pick("reward", 5) - 2) * (script.scale ?? 1),
       terminated,
       ...(pick("scored", 2) === 0 ? { score: pick("score", 4) * (script.scale ?? 1) } : {}),
@@ -74,6 +78,17 @@ export function scriptedOutcome(script: Script, trial: RolloutTrial): RolloutOut
     if (terminated) break;
   }
   return { kind: "value", visits };
+}
+
+function scriptedKnowledge({ seed, cells }: Script, cell: string): CellKnowledge {
+  const pick = (what: string, below: number): number => drawInteger(seed, below, "known", what, cell);
+  const beside = (kind: string): string[] =>
+    Array.from({ length: pick(`${kind}s`, 3) }, (_, index) => `cell ${pick(`${kind} ${index}`, cells)}`);
+  return {
+    neighbours: { horizontal: beside("horizontal"), vertical: beside("vertical") },
+    ...(pick("placed", 3) === 0 ? {} : { place: `place ${pick("place", 3)}` }),
+    ...(pick("levelled", 3) === 0 ? {} : { level: pick("level", 3) }),
+  };
 }
 
 /** Runs a search to its end by the script, in the order and with the accidents of the schedule. */

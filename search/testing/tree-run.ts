@@ -35,9 +35,14 @@ export function runTreeSchedule<Options extends TreeOptions, Params>(
   initial: TreeState<Params>,
   world: TreeWorld,
   schedule: Schedule,
+  watch: (state: TreeState<Params>) => void = () => {},
 ): Drive<TreeState<Params>, TreeTrial> {
-  const nameOf = (outcome: TreeOutcome) => (outcome.kind === "value" ? outcome.checkpoint : undefined);
-  return drive(search, { initial, outcomeOf: world, accident: ACCIDENT, nameOf }, schedule);
+  return drive(search, { initial, outcomeOf: world, accident: ACCIDENT, namesOf: checkpointOf, watch }, schedule);
+}
+
+/** The checkpoint that an outcome brings, if any. */
+export function checkpointOf(outcome: { readonly kind: string; readonly checkpoint?: string }): string[] {
+  return outcome.checkpoint === undefined ? [] : [outcome.checkpoint];
 }
 
 export interface TreeScript {

@@ -64,6 +64,7 @@ export const abMcts: TreeSearch<AbMctsOptions, AbMctsParams> = createTreeSearch<
   resolve,
   select,
   expand: ({ tree, config }, node) => tree.columns.childCount.get(node) < config.maxWidth,
+  keepsSquares: () => true,
   backup: averageBackup,
   recommend: mostVisits,
 });

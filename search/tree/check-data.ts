@@ -4,7 +4,7 @@ import { INTEGER_FIELDS, REAL_FIELDS } from "./rows.js";
 import type { SerialisedTree, TreeStart } from "./state.js";
 import { Kind, type TreeData } from "./tree.js";
 
-export const TREE_FORMAT = 1;
+export const TREE_FORMAT = 2;
 
 const LARGEST_INT32 = 2 ** 31;
 /** Fields that hold a row, or -1. */
@@ -41,6 +41,7 @@ class TreeCheck extends DataCheck {
       this.numbers([lowest, highest], 2, "range");
     }
     this.indexes([state.simulations, state.steps], COUNT, "simulations and steps");
+    this.indexes([state.knownInARow], COUNT, "knownInARow");
     this.numbers([state.rootReward], 1, "rootReward");
   }
 

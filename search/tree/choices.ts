@@ -40,6 +40,8 @@ export class Choices {
   value = 0;
   /** Whether something below is under way: what is blocked may be free later. */
   isWaiting = false;
+  /** Whether a choice is blocked because it is under way for the first time, or because nothing could be chosen below it. */
+  isHeldUp = false;
 
   /** Index of the choice that scores highest among those not blocked; the first of equals; -1 if all are blocked. */
   best(score: (index: number) => number): number {

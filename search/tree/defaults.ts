@@ -37,5 +37,10 @@ export const TREE_DEFAULTS = {
   beamWidth: 5,
 } as const;
 
-/** Simulations that end in a state that is already known, made in one `ask` at most before it returns. */
-export const MOST_KNOWN_IN_A_ROW = 10_000;
+/**
+ * Simulations in a row that end in a state which needs no environment; then one that does is chosen, wherever it can be. Without this, a search
+ * that has found a good end prefers it for exponentially long. Ours: free compared with a step, and not noticed in an `ask`.
+ */
+export const MOST_KNOWN_IN_A_ROW = 1_000;
+/** The same where nothing that needs the environment can be chosen before more visits allow it (widening). Then the search is over. */
+export const MOST_KNOWN_WITHOUT_CHOICE = 10_000;

@@ -137,16 +137,14 @@ describe("B34, cycles", () => {
     return { kind: "value", key, reward: 0, value: 0.1, terminated: false, actions: places };
   };
 
-  test.each([true, false])(
-    "undo and stay lead to states that are known, transpositions %s, 500 simulations end",
-    (transpositions) => {
-      const state = uct.init(
-        { root: { actions: places, key: "0/0" }, transpositions, window: 4, maxSimulations: 500, maxDepth: 50 },
-        1,
-      );
-      const { asked } = runTreeSchedule(uct, state, world, { seed: 2, workers: 4, failure: 0, repeat: 0, restart: 0 });
+  test.each(searches.flatMap((search) => [true, false].map((transpositions) => ({ search, transpositions }))))(
+    "$search.name: undo and stay lead to states that are known, transpositions $transpositions, 500 simulations end",
+    ({ search, transpositions }) => {
+      const root = { actions: places, key: "0/0" };
+      const state = search.init({ root, transpositions, window: 4, maxSimulations: 500, maxDepth: 50 }, 1);
+      const { asked } = runTreeSchedule(search, state, world, { ...IN_ORDER, seed: 2, workers: 4 });
       expect(state.simulations).toBe(500);
-      expect(uct.status(state).block).toBe("simulations");
+      expect(search.status(state).block).toBe("simulations");
       for (const { from } of asked) expect(from.depth).toBeLessThanOrEqual(50);
     },
   );

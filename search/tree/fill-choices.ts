@@ -34,11 +34,13 @@ function begin(choices: Choices, { tree }: TreeState, node: number, size: number
   choices.totalVisits = 0;
   choices.totalInFlight = 0;
   choices.isWaiting = false;
-  choices.raw = choices.sign * tree.columns.raw.get(node);
-  choices.value = choices.sign * tree.columns.value.get(node);
+  choices.isHeldUp = false;
+  const { reals } = tree.rows;
+  choices.raw = choices.sign * (reals[node * REAL_STRIDE + REAL.raw] as number);
+  choices.value = choices.sign * (reals[node * REAL_STRIDE + REAL.value] as number);
 }
 
-function addPriors({ count, prior, slot }: Choices, priors: Float64Array | null, uniform: number): void {
+function addPriors({ count, prior, slot }: Choices, priors: readonly number[] | null, uniform: number): void {
   if (priors === null) prior.fill(uniform, 0, count);
   else for (let index = 0; index < count; index += 1) prior[index] = priors[slot[index] as number] as number;
 }
@@ -95,9 +97,9 @@ function addSlots(choices: Choices, state: TreeState, range: SlotRange, { mayExp
       if (kind === Kind.dead) continue;
       visits = integers[row + INTEGER.visits] as number;
       counted = ignores ? 0 : (integers[row + INTEGER.inFlight] as number);
-      isBlocked = kind === Kind.pending && !config.stochastic;
+      isBlocked = (kind === Kind.pending && !config.stochastic) || (avoid.size > 0 && avoid.has(child));
+      if (isBlocked) choices.isHeldUp = true;
       if (config.solver && isClosed(state, child)) isBlocked = true;
-      if (avoid.size > 0 && avoid.has(child)) isBlocked = true;
     } else if (!range.isListed) continue;
     children[count] = child;
     slots[count] = slot;

@@ -5,8 +5,8 @@ import type { TreeState } from "./state.js";
 
 /**
  * Where the next trials start if nothing more is told: trials that wait for a retry, then what the algorithm would choose now. The
- * first is exact; for further ones only the counts of what is under way are known, and not which actions are gone by then. Empty where
- * nothing can be chosen before results that are held are merged.
+ * first is exact where no known end is visited before it; for further ones only the counts of what is under way are known, and not which
+ * actions are gone by then. Empty where nothing can be chosen before results that are held are merged.
  */
 export function forecastTree(state: TreeState, count: number, choose: () => Descent | null): readonly Forecast[] {
   const { tree, book } = state;
@@ -14,11 +14,11 @@ export function forecastTree(state: TreeState, count: number, choose: () => Desc
   const waiting = book.open.filter(({ phase }) => phase === "waiting").map(({ from }) => from);
   const nodes = waiting.slice(0, count);
   const ahead: (readonly number[])[] = [];
-  for (let looked = 0; nodes.length < count && looked < 2 * count; looked += 1) {
+  while (nodes.length < count) {
     const descent = choose();
     if (descent === null) break;
     const { path } = descent.line;
-    if (descent.kind === "action") nodes.push(path[path.length - 1] as number);
+    nodes.push(path[path.length - 1] as number);
     ahead.push(path);
     countInFlight(state, path, 1);
   }

@@ -6,6 +6,7 @@ import {
   gumbelMuZero,
   type PuctOptions,
   puct,
+  type StepResult,
   type TreeOptions,
   type TreeSearch,
   type TreeState,
@@ -14,6 +15,7 @@ import {
   uct,
 } from "../index.js";
 import { runTree, type TreeWorld } from "../testing/tree-run.js";
+import { allowedChildren } from "./rules.js";
 import { consideredVisits } from "./sequential-halving.js";
 
 interface GoldenTree {
@@ -21,7 +23,8 @@ interface GoldenTree {
   readonly algorithm: "uct" | "puct";
   readonly options: TreeOptions & { readonly priors?: readonly number[]; readonly scale?: number };
   readonly asked: readonly string[];
-  readonly nodes: readonly { readonly path: string; readonly visits: number; readonly value: number }[];
+  /** What each tell changes. */
+  readonly tells: readonly (readonly (readonly [path: string, visits: number, value: number])[])[];
 }
 
 function load<Golden>(name: string): Golden {
@@ -59,25 +62,36 @@ function withoutOwn({ priors, scale, ...options }: GoldenTree["options"]): TreeO
   return { ...options, root };
 }
 
-function expectTree(state: TreeState, golden: GoldenTree): void {
-  const nodes = exportNodes(state).sort((left, right) => (String(left.key) < String(right.key) ? -1 : 1));
-  const wanted = [...golden.nodes].sort((left, right) => (left.path < right.path ? -1 : 1));
-  expect(nodes.map(({ key, visits }) => [key, visits])).toEqual(wanted.map(({ path, visits }) => [path, visits]));
-  for (const [index, { value }] of wanted.entries()) expect(nodes[index]?.value).toBeCloseTo(value, 12);
+/** By path: visits and value. */
+type Known = Map<string, readonly [visits: number, value: number]>;
+
+function expectTree(state: TreeState, wanted: Known): void {
+  const nodes = exportNodes(state);
+  expect(new Map(nodes.map(({ key, visits }) => [key, visits]))).toEqual(
+    new Map([...wanted].map(([path, [visits]]) => [path, visits])),
+  );
+  for (const { key, value } of nodes) expect(value).toBeCloseTo(wanted.get(key ?? "")?.[1] as number, 12);
 }
 
 describe("trees against golden files", () => {
   const { runs } = load<{ readonly runs: readonly GoldenTree[] }>("trees");
 
-  test.each(runs)("$algorithm, $name: every action asked and every statistic", (golden) => {
+  test.each(runs)("$algorithm, $name: every action asked, and the whole tree after every tell", (golden) => {
     const search = (golden.algorithm === "uct" ? uct : puct) as TreeSearch<UctOptions | PuctOptions, unknown>;
     const state = search.init(
       { ...withoutOwn(golden.options), window: 1, maxTrials: golden.asked.length } as TreeOptions,
       1,
     );
-    const asked = runTree(search, state, pathWorld(["l", "r"], golden.options));
-    expect(asked.map(pathOf)).toEqual(golden.asked);
-    expectTree(state, golden);
+    const world = pathWorld(["l", "r"], golden.options);
+    const known: Known = new Map();
+    for (const [index, changed] of golden.tells.entries()) {
+      const [trial] = search.ask(state, 1).trials as [TreeTrial];
+      expect(pathOf(trial)).toBe(golden.asked[index]);
+      search.tell(state, trial.id, trial.attempt, world(trial));
+      for (const [path, visits, value] of changed) known.set(path, [visits, value]);
+      expectTree(state, known);
+    }
+    expect(search.ask(state, 1).trials).toEqual([]);
   });
 
   test.each(
@@ -203,3 +217,33 @@ describe("gumbel muzero against golden files", () => {
     },
   );
 });
+
+interface GoldenWidening {
+  readonly cases: readonly { readonly k: number; readonly alpha: number; readonly children: readonly number[] }[];
+}
+
+describe.each(load<GoldenWidening>("widening").cases)(
+  "widening against golden counts, k $k, alpha $alpha",
+  ({ k, alpha, children }) => {
+    test("children allowed after 0 to 64 visits", () => {
+      expect(children.map((_, visits) => allowedChildren({ k, alpha }, visits))).toEqual(children);
+    });
+
+    test.each([false, true])("children of a root that is searched, proposals %s", (proposals) => {
+      const actions = Array.from({ length: 100 }, (_, index) => `${index}`);
+      const root = proposals ? {} : { actions };
+      const limits = { range: [0, 1], window: 1, maxSimulations: 64 } as const;
+      const state = uct.init({ root, proposals, widening: { k, alpha }, ...limits }, 1);
+      let count = 0;
+      for (let visits = 0; visits < 64; visits += 1) {
+        const [trial] = uct.ask(state, 1).trials as [TreeTrial];
+        const action = trial.action === null ? { action: `idea ${trial.id}` } : {};
+        const step: StepResult = { kind: "value", reward: 0, value: 0.5, terminated: false, actions, ...action };
+        uct.tell(state, trial.id, 0, proposals ? { ...step, actions: [] } : step);
+        // One more at a time, as soon as one more is allowed.
+        if (count < (children[visits] as number)) count += 1;
+        expect([visits, uct.actions(state).filter(({ visits }) => visits > 0).length]).toEqual([visits, count]);
+      }
+    });
+  },
+);

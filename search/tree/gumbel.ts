@@ -3,7 +3,7 @@ import { invalidArgument } from "../errors.js";
 import { allVisits, type Choices, totalVisits } from "./choices.js";
 import type { TreeConfig, TreeOptions } from "./config.js";
 import { TREE_DEFAULTS } from "./defaults.js";
-import { gumbels, softmax } from "./noise.js";
+import { gumbels } from "./noise.js";
 import type { Recommendation } from "./policy.js";
 import { averageBackup } from "./rules.js";
 import { consideredVisits } from "./sequential-halving.js";
@@ -79,12 +79,18 @@ function resolve(options: GumbelOptions, config: TreeConfig): GumbelParams {
 function selectAtRoot(state: TreeState<GumbelParams>, choices: Choices): number {
   const { config, params } = state;
   const considered = Math.min(Math.floor(params.considered), choices.count);
-  const through = totalVisits(state, choices);
-  const wanted = consideredVisits(considered, config.maxSimulations, through);
+  const wanted = consideredVisits(considered, config.maxSimulations, totalVisits(state, choices));
   const scores = rootScores(state, choices);
-  const isTurn = (index: number): boolean => allVisits(state, choices, index) === wanted;
-  const best = choices.best((index) => (isTurn(index) ? (scores[index] as number) : Number.NEGATIVE_INFINITY));
-  if (best >= 0 && isTurn(best)) return best;
+  let best = -1;
+  let highest = 0;
+  for (let index = 0; index < choices.count; index += 1) {
+    if (choices.blocked[index] === 1 || allVisits(state, choices, index) !== wanted) continue;
+    const score = scores[index] as number;
+    if (best >= 0 && !(score > highest)) continue;
+    best = index;
+    highest = score;
+  }
+  if (best >= 0) return best;
   // Nobody stands where the schedule wants one: the tree was kept from an earlier root, or actions were rejected.
   if (choices.isWaiting) return -1;
   return choices.best((index) => -allVisits(state, choices, index));
@@ -92,26 +98,38 @@ function selectAtRoot(state: TreeState<GumbelParams>, choices: Choices): number 
 
 /** argmax of improved policy - n / (1 + Σ n): visits follow the improved policy. */
 function selectBelow(state: TreeState<GumbelParams>, choices: Choices): number {
-  const improved = softmax(improvedLogits(state, choices));
-  const total = totalVisits(state, choices);
-  return choices.best((index) => (improved[index] as number) - allVisits(state, choices, index) / (1 + total));
+  const improved = softmaxOf(improvedLogits(state, choices), choices.count);
+  const share = 1 + totalVisits(state, choices);
+  let best = -1;
+  let highest = 0;
+  for (let index = 0; index < choices.count; index += 1) {
+    if (choices.blocked[index] === 1) continue;
+    const score = (improved[index] as number) - allVisits(state, choices, index) / share;
+    if (best >= 0 && !(score > highest)) continue;
+    best = index;
+    highest = score;
+  }
+  return best;
 }
 
 function recommend(state: TreeState<GumbelParams>, choices: Choices): Recommendation {
-  const scores = rootScores(state, choices);
+  const probabilities = Array.from(softmaxOf(improvedLogits(state, choices), choices.count).subarray(0, choices.count));
+  const scores = rootScores(state, choices).slice(0, choices.count);
   const visits = choices.visits.subarray(0, choices.count);
   const most = visits.reduce((largest, count) => Math.max(largest, count), 0);
   return {
     score: (index) => (visits[index] === most ? (scores[index] as number) : Number.NEGATIVE_INFINITY),
-    probabilities: softmax(improvedLogits(state, choices)),
+    probabilities,
   };
 }
 
-function rootScores(state: TreeState<GumbelParams>, choices: Choices): number[] {
+/** Overwritten by the next call, like what `improvedLogits` returns. */
+function rootScores(state: TreeState<GumbelParams>, choices: Choices): Float64Array {
   const noise = rootGumbels(state);
-  return improvedLogits(state, choices).map((logit, index) => {
-    return state.params.scale * (noise[choices.slot[index] as number] ?? 0) + logit;
-  });
+  const scores = improvedLogits(state, choices);
+  for (let index = 0; index < choices.count; index += 1)
+    scores[index] = state.params.scale * (noise[choices.slot[index] as number] ?? 0) + (scores[index] as number);
+  return scores;
 }
 
 const known = new WeakMap<object, { readonly root: number; readonly noise: readonly number[] }>();
@@ -127,14 +145,39 @@ function rootGumbels({ tree, seed, params, config }: TreeState<GumbelParams>): r
   return noise;
 }
 
-/** logit + σ(completed return), where σ(q) = (visitInit + max n) · valueScale · q. */
-function improvedLogits(state: TreeState<GumbelParams>, choices: Choices): number[] {
+// Scratch that outlives a call only to save allocations.
+let scratch = new Float64Array(64);
+
+/** logit + σ(completed return), where σ(q) = (visitInit + max n) · valueScale · q. Overwritten by the next call. */
+function improvedLogits(state: TreeState<GumbelParams>, choices: Choices): Float64Array {
   const { visitInit, valueScale } = state.params;
-  const completed = completedReturns(choices);
+  const { count, visits, q, prior } = choices;
+  if (scratch.length < count) scratch = new Float64Array(2 * count);
+  const mixed = mixedValue(choices);
   let most = 0;
-  for (let index = 0; index < choices.count; index += 1) most = Math.max(most, choices.visits[index] as number);
+  let lowest = Number.POSITIVE_INFINITY;
+  let highest = Number.NEGATIVE_INFINITY;
+  for (let index = 0; index < count; index += 1) {
+    const through = visits[index] as number;
+    const completed = through > 0 ? (q[index] as number) : mixed;
+    scratch[index] = completed;
+    most = Math.max(most, through);
+    lowest = Math.min(lowest, completed);
+    highest = Math.max(highest, completed);
+  }
   const factor = (visitInit + most) * valueScale;
-  return completed.map((q, index) => logit(choices.prior[index] as number) + factor * q);
+  let last = Number.NaN;
+  let logitOfLast = 0;
+  for (let index = 0; index < count; index += 1) {
+    const own = prior[index] as number;
+    // Priors are often alike, and logarithms are dear.
+    if (own !== last) {
+      last = own;
+      logitOfLast = logit(own);
+    }
+    scratch[index] = logitOfLast + factor * normalise(scratch[index] as number, lowest, highest);
+  }
+  return scratch;
 }
 
 function logit(prior: number): number {
@@ -142,25 +185,32 @@ function logit(prior: number): number {
 }
 
 /**
- * Returns of all actions in [0, 1] between their lowest and highest: those without visits count as the mixed value
- * (raw + Σn · Σ p q / Σ p) / (Σn + 1), both inner sums over the actions with visits.
+ * What actions without visits count as: (raw + Σn · Σ p q / Σ p) / (Σn + 1), both inner sums over the actions with visits. Returns of
+ * all actions are then taken between their lowest and highest.
  */
-function completedReturns(choices: Choices): number[] {
+function mixedValue({ count, visits, q, prior: priors, raw, totalVisits: total }: Choices): number {
   let weight = 0;
   let mean = 0;
-  for (let index = 0; index < choices.count; index += 1) {
-    if (choices.visits[index] === 0) continue;
+  for (let index = 0; index < count; index += 1) {
+    if (visits[index] === 0) continue;
     // A prior of 0 still counts a little: its action was visited.
-    const prior = Math.max(choices.prior[index] as number, Number.EPSILON);
+    const prior = Math.max(priors[index] as number, Number.EPSILON);
     weight += prior;
-    mean = mean * ((weight - prior) / weight) + (choices.q[index] as number) * (prior / weight);
+    mean = mean * ((weight - prior) / weight) + (q[index] as number) * (prior / weight);
   }
-  const total = choices.totalVisits;
-  const mixed = weight === 0 ? choices.raw : choices.raw / (total + 1) + mean * (total / (total + 1));
-  const completed: number[] = [];
-  for (let index = 0; index < choices.count; index += 1)
-    completed.push((choices.visits[index] as number) > 0 ? (choices.q[index] as number) : mixed);
-  const lowest = completed.reduce((least, q) => Math.min(least, q), Number.POSITIVE_INFINITY);
-  const highest = completed.reduce((largest, q) => Math.max(largest, q), Number.NEGATIVE_INFINITY);
-  return completed.map((q) => normalise(q, lowest, highest));
+  return weight === 0 ? raw : raw / (total + 1) + mean * (total / (total + 1));
+}
+
+/** exp(logit) divided by the sum of all, in place; never overflows, because the largest is taken away first. */
+function softmaxOf(logits: Float64Array, count: number): Float64Array {
+  let largest = Number.NEGATIVE_INFINITY;
+  for (let index = 0; index < count; index += 1) largest = Math.max(largest, logits[index] as number);
+  let sum = 0;
+  for (let index = 0; index < count; index += 1) {
+    const weight = Math.exp((logits[index] as number) - largest);
+    logits[index] = weight;
+    sum += weight;
+  }
+  for (let index = 0; index < count; index += 1) logits[index] = (logits[index] as number) / sum;
+  return logits;
 }

@@ -1,5 +1,6 @@
 import type { SearchBlock } from "../algorithm.js";
-import { actionOf, type Descent, descend } from "./descend.js";
+import { MOST_KNOWN_IN_A_ROW, MOST_KNOWN_WITHOUT_CHOICE } from "./defaults.js";
+import { ACTION_ANYWHERE, ACTION_SOON, ANY, actionOf, type Demand, type Descent, descend } from "./descend.js";
 import { countInFlight } from "./merge.js";
 import type { TreePolicy } from "./policy.js";
 import type { Line, TreeRecord, TreeState } from "./state.js";
@@ -11,19 +12,34 @@ export interface Chosen {
   readonly continues: number;
 }
 
-/** The first of the simulations that can go on, or else a new one from the root; null if there is none. Changes nothing. */
-export function choose<Params>(
-  policy: Pick<TreePolicy<never, Params>, "select" | "expand" | "choose">,
-  state: TreeState<Params>,
-): Chosen | null {
+type Policy<Params> = Pick<TreePolicy<never, Params>, "select" | "expand" | "choose">;
+
+/** What is simulated next; null if nothing can be. Changes nothing, and depends on nothing but the state. */
+export function choose<Params>(policy: Policy<Params>, state: TreeState<Params>): Chosen | null {
+  const { knownInARow, book, config } = state;
+  if (knownInARow < MOST_KNOWN_IN_A_ROW) return chooseLine(policy, state, ANY);
+  const chosen = chooseLine(policy, state, ACTION_ANYWHERE);
+  if (chosen?.descent.kind === "action") return chosen;
+  const mustWait = book.open.length > 0 || knownInARow >= MOST_KNOWN_WITHOUT_CHOICE;
+  const mayVisitsAllowMore = policy.expand !== undefined || config.widening !== null || config.outcomeWidening !== null;
+  return mustWait || !mayVisitsAllowMore ? null : chooseLine(policy, state, ANY);
+}
+
+/** Where the next trial starts, if nothing that is known is simulated before it. */
+export function chooseAction<Params>(policy: Policy<Params>, state: TreeState<Params>): Descent | null {
+  return chooseLine(policy, state, ACTION_SOON)?.descent ?? null;
+}
+
+/** The first of the simulations that can go on, or else a new one from the root; null if there is none. */
+function chooseLine<Params>(policy: Policy<Params>, state: TreeState<Params>, demand: Demand): Chosen | null {
   for (let index = 0; index < state.continuing.length; index += 1) {
-    const descent = descend(policy, state, state.continuing[index] as Line);
+    const descent = descend(policy, state, state.continuing[index] as Line, demand);
     if (descent !== null) return { descent, continues: index };
   }
   if (isSpent(state)) return null;
   const descent = policy.choose
     ? policy.choose(state)
-    : descend(policy, state, { path: [state.tree.root], rewards: [0] });
+    : descend(policy, state, { path: [state.tree.root], rewards: [0] }, demand);
   return descent === null ? null : { descent, continues: NONE };
 }
 
@@ -43,6 +59,7 @@ export function reserve<Params>(
 ): TreeRecord {
   const { tree, book, config } = state;
   const line = take(state, chosen);
+  state.knownInARow = 0;
   const from = line.path[line.path.length - 1] as number;
   const action = child === NONE ? actionOf(state, from, slot) : tree.label(child);
   const row = child === NONE ? addRow(state, { from, slot, action }) : child;

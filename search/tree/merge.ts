@@ -1,15 +1,19 @@
 import type { RecordedStep } from "./outcome.js";
 import type { BackupRule, TreePolicy } from "./policy.js";
+import { INTEGER, INTEGER_STRIDE, REAL, REAL_STRIDE } from "./rows.js";
 import type { Line, TreeRecord, TreeState } from "./state.js";
 import { Flag, Kind, NONE, type Tree } from "./tree.js";
 import { finite, isClosed, nextMean, normalise, stateValue } from "./value.js";
 
-type Policy<Params> = Pick<TreePolicy<never, Params>, "backup" | "evaluate">;
+type Policy<Params> = Pick<TreePolicy<never, Params>, "backup" | "evaluate" | "keepsSquares">;
 
 /** Counts a simulation as under way, or with -1 as not. */
 export function countInFlight({ tree }: TreeState, path: readonly number[], difference: 1 | -1): void {
-  const { inFlight } = tree.columns;
-  for (let index = 0; index < path.length; index += 1) inFlight.add(path[index] as number, difference);
+  const { integers } = tree.rows;
+  for (let index = 0; index < path.length; index += 1) {
+    const at = (path[index] as number) * INTEGER_STRIDE + INTEGER.inFlight;
+    integers[at] = (integers[at] as number) + difference;
+  }
 }
 
 /** A trial that taught nothing: what it had reserved is given back. */
@@ -137,17 +141,20 @@ export function backUp<Params>(
   value?: number,
 ): void {
   const { tree, config } = state;
-  const last = path[path.length - 1] as number;
-  let arrived = value ?? leafValue(state, last);
+  const { integers } = tree.rows;
+  const keepsSquares = config.range !== "observed" && (policy.keepsSquares?.(state.params) ?? false);
+  let arrived = value ?? leafValue(state, path[path.length - 1] as number);
   for (let index = path.length - 1; index >= 0; index -= 1) {
     const node = path[index] as number;
-    tree.columns.visits.add(node, 1);
+    const at = node * INTEGER_STRIDE + INTEGER.visits;
+    integers[at] = (integers[at] as number) + 1;
     if (tree.kind(node) === Kind.terminal) tree.columns.value.set(node, 0);
     else arriveAt(policy.backup, state, node, arrived);
     if (index === 0) break;
     if (tree.kind(path[index - 1] as number) === Kind.link) continue;
     if (!tree.has(node, Flag.chance)) arrived = finite((rewards[index] as number) + config.discount * arrived);
-    noteReturn(state, node, arrived);
+    noteReturn(state, arrived);
+    if (keepsSquares) noteSquare(state, node, arrived);
   }
   state.simulations += 1;
   closeUpwards(state, path);
@@ -155,8 +162,9 @@ export function backUp<Params>(
 
 function arriveAt<Params>(backup: BackupRule<Params>, state: TreeState<Params>, node: number, arrived: number): void {
   backup(state, node, arrived);
-  const { value } = state.tree.columns;
-  value.set(node, finite(value.get(node)));
+  const { reals } = state.tree.rows;
+  const at = node * REAL_STRIDE + REAL.value;
+  reals[at] = finite(reals[at] as number);
 }
 
 function leafValue(state: TreeState, node: number): number {
@@ -166,12 +174,16 @@ function leafValue(state: TreeState, node: number): number {
   return isExact ? tree.columns.bound.get(node) : tree.columns.raw.get(node);
 }
 
-/** Keeps the range of returns and, per step, their mean square. */
-function noteReturn(state: TreeState, node: number, arrived: number): void {
-  const { range, config, tree } = state;
+/** Keeps the range of returns. */
+function noteReturn(state: TreeState, arrived: number): void {
+  const { range } = state;
   if (range === null) state.range = { lowest: arrived, highest: arrived };
   else if (arrived < range.lowest) state.range = { ...range, lowest: arrived };
   else if (arrived > range.highest) state.range = { ...range, highest: arrived };
+}
+
+/** Keeps the mean square of the returns of a step, as shares of the range. */
+function noteSquare({ config, tree }: TreeState, node: number, arrived: number): void {
   if (config.range === "observed") return;
   const { squares, visits } = tree.columns;
   const share = normalise(arrived, config.range[0], config.range[1]);

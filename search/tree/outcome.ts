@@ -75,8 +75,6 @@ interface StepLimits {
   readonly isHeld: (checkpoint: string) => boolean;
 }
 
-const TEXTS = ["action", "key", "note", "checkpoint"] as const;
-
 /** @throws SearchError `INVALID_OUTCOME` naming the field. */
 export function recordStep(step: StepResult, { config, isProposal, isHeld }: StepLimits): RecordedStep {
   const { reward, terminated, key, note, checkpoint } = step;
@@ -84,8 +82,10 @@ export function recordStep(step: StepResult, { config, isProposal, isHeld }: Ste
   if (typeof terminated !== "boolean") throw invalidOutcome("terminated", terminated, "true or false");
   if (isProposal !== (step.action !== undefined))
     throw invalidOutcome("action", step.action, isProposal ? "what was proposed" : "left out: the trial had one");
-  for (const field of TEXTS)
-    if (step[field] !== undefined && !isKey(step[field])) throw invalidOutcome(field, step[field], "a short string");
+  checkText("action", step.action);
+  checkText("key", key);
+  checkText("note", note);
+  checkText("checkpoint", checkpoint);
   if (config.stochastic && key === undefined) throw invalidOutcome("key", key, "given: the search is stochastic");
   if (checkpoint !== undefined && isHeld(checkpoint))
     throw invalidOutcome("checkpoint", checkpoint, "a name that no other checkpoint has");
@@ -104,6 +104,10 @@ export function recordStep(step: StepResult, { config, isProposal, isHeld }: Ste
     note: note ?? null,
     checkpoint: checkpoint ?? null,
   };
+}
+
+function checkText(field: string, text: string | undefined): void {
+  if (text !== undefined && !isKey(text)) throw invalidOutcome(field, text, "a short string");
 }
 
 function checkValue({ terminated, value, reward }: StepResult, config: TreeConfig): number {

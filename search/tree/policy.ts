@@ -41,6 +41,11 @@ export interface TreePolicy<Options extends TreeOptions, Params> {
   evaluate?(state: TreeState<Params>, step: RecordedStep): number;
   /** What a trial that starts at the node is told, see `TreeTrial.notes`. Default: nothing. */
   notes?(state: TreeState<Params>, node: number): readonly string[];
+  /**
+   * Whether mean squares of returns are kept for each step (`tree.columns.squares`, as shares of the range), where the range is given.
+   * Default: no.
+   */
+  keepsSquares?(params: Params): boolean;
   /** Sets the value of a node through which a return came; its visits are already counted. */
   readonly backup: BackupRule<Params>;
   /**

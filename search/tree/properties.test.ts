@@ -69,8 +69,34 @@ function withAlgorithm(name: string, shared: TreeOptions): Pick<Setting, "search
   return { search, options: { ...kept, inFlight: inFlight === "ignore" ? "ignore" : "count" } };
 }
 
-function run({ search, options, script, seed }: Setting, schedule: Schedule) {
-  return runTreeSchedule(search, search.init(options as never, seed), scriptedWorld(script), schedule);
+function run({ search, options, script, seed }: Setting, schedule: Schedule, watch?: (state: TreeState) => void) {
+  return runTreeSchedule(search, search.init(options as never, seed), scriptedWorld(script), schedule, watch);
+}
+
+/** Visits of every node that are neither its own evaluation nor those of its children. */
+function unexplained(state: TreeState): [node: number, extra: number][] {
+  const { solver, widening, stochastic, maxTrials } = state.config;
+  const nodes = exportNodes(state);
+  const below = new Map<number, number>();
+  const rejecting = new Set<number>();
+  for (const { parent, visits, kind } of nodes) {
+    if (parent === null) continue;
+    below.set(parent, (below.get(parent) ?? 0) + visits);
+    if (kind === "rejected") rejecting.add(parent);
+  }
+  return nodes.flatMap(({ node, kind, visits, proven }): [number, number][] => {
+    if (kind === "end" || kind === "rejected" || kind === "pending") return [];
+    const children = below.get(node) ?? 0;
+    const own = node === state.tree.root ? Number(state.config.root.value !== null) : kind === "chance" ? 0 : 1;
+    const extra = visits - own - children;
+    // Simulations end in a state where nothing can be done, or nothing is left to be learned, or no more may be tried yet.
+    const mayEnd =
+      children === 0 ||
+      (solver && proven) ||
+      (widening !== null && rejecting.has(node)) ||
+      (stochastic && state.book.asked === maxTrials);
+    return extra === 0 || (mayEnd && extra > 0) ? [] : [[node, extra]];
+  });
 }
 
 function text(search: Setting["search"], state: TreeState): string {
@@ -120,27 +146,31 @@ describe("tree searches, properties", () => {
     fc.assert(property, runs(12));
   });
 
-  test("tree without transpositions and proposals, visits of a node = 1 + visits of its children", () => {
+  test("tree without transpositions and proposals, at every moment visits of a node = 1 + visits of its children", () => {
     const property = fc.property(settings, fc.nat().map(scheduleOf), (setting, schedule) => {
       fc.pre(setting.options.transpositions !== true && setting.options.proposals !== true);
-      const { state } = run(
-        { ...setting, options: { ...setting.options, maxDepth: 1_000, maxNodes: 1_000 } },
-        schedule,
-      );
-      const nodes = exportNodes(state);
-      const isCut = state.config.stochastic && state.book.asked === state.config.maxTrials;
-      for (const { node, kind, visits, proven } of nodes) {
-        if (kind === "end" || kind === "rejected") continue;
-        const children = nodes.filter(({ parent }) => parent === node);
-        const below = children.reduce((sum, child) => sum + child.visits, 0);
-        const isRejecting = children.some((child) => child.kind === "rejected");
-        const own = node === state.tree.root ? Number(state.config.root.value !== null) : kind === "chance" ? 0 : 1;
-        // An outcome that a cap kept from being searched on, and a state from which nothing can be done, or nothing more, is visited for its own sake.
-        if (below === 0 || proven || isRejecting || isCut) expect(visits).toBeGreaterThanOrEqual(below + own);
-        else expect([node, visits]).toEqual([node, below + own]);
-      }
+      const options = { ...setting.options, maxDepth: 1_000, maxNodes: 1_000 };
+      run({ ...setting, options }, schedule, (state) => {
+        expect(unexplained(state)).toEqual([]);
+      });
     });
     fc.assert(property, runs(12));
+  });
+
+  test("no reason against it, a trial is given: ended states never keep a search from going on", () => {
+    const property = fc.property(settings, fc.nat().map(scheduleOf), (setting, schedule) => {
+      const { maxSimulations, ...options } = setting.options;
+      const endless = setting.search.name === "gumbel-muzero" ? { maxSimulations: 5_000 } : {};
+      run({ ...setting, options: { ...options, ...endless, maxNodes: 1_000 } }, schedule, (state) => {
+        const { block, done } = setting.search.status(state);
+        if (done) return;
+        const copy = setting.search.restore(setting.search.serialise(state));
+        const { trials } = setting.search.ask(copy, 1);
+        const isGiven = trials.length === 1 || setting.search.status(copy).block !== null;
+        expect([block, isGiven]).toEqual([block, block !== null || isGiven]);
+      });
+    });
+    fc.assert(property, runs(6));
   });
 
   test("rewards of any finite size, all numbers stay finite", () => {

@@ -1,7 +1,7 @@
 import { checkKeys, oneOf, real } from "../check-options.js";
 import { drawUniform } from "../draws.js";
 import { invalidArgument } from "../errors.js";
-import { allVisits, type Choices, normalisedReturn, totalVisits } from "./choices.js";
+import { type Choices, totalVisits } from "./choices.js";
 import type { TreeConfig, TreeOptions } from "./config.js";
 import { TREE_DEFAULTS } from "./defaults.js";
 import { dirichlet } from "./noise.js";
@@ -96,22 +96,34 @@ function resolveNoise(noise: RootNoise, count: number): NonNullable<PuctParams["
 }
 
 function select(state: TreeState<PuctParams>, choices: Choices): number {
-  const { init, base, form } = state.params;
+  const { config, params, tree } = state;
+  const { init, base, form, noise: mix } = params;
+  const { count, blocked, prior: priors, visits, inFlight } = choices;
   // A state counts its own evaluation: N = 1 + visits of its actions, so that priors decide the first choice.
   const total = 1 + totalVisits(state, choices);
   const factor = (init + Math.log((total + base + 1) / base)) * Math.sqrt(total);
-  const noise = choices.node === state.tree.root ? rootNoise(state) : null;
-  const bounds = form === "muzero" ? siblingBounds(choices) : null;
-  return choices.best((index) => {
-    const prior = mixed(choices, index, noise, state.params.noise?.fraction ?? 0);
-    const q = form === "muzero" ? normalisedReturn(state, choices, index, bounds) : plainReturn(state, choices, index);
-    return q + (factor * prior) / (allVisits(state, choices, index) + 1);
-  });
-}
-
-function mixed(choices: Choices, index: number, noise: readonly number[] | null, fraction: number): number {
-  const prior = choices.prior[index] as number;
-  return noise === null ? prior : (1 - fraction) * prior + fraction * (noise[choices.slot[index] as number] ?? 0);
+  const noise = choices.node === tree.root ? rootNoise(state) : null;
+  const fraction = noise === null || mix === null ? 0 : mix.fraction;
+  const isLosing = config.inFlight === "virtual-loss";
+  const underWay = isLosing ? config.virtualLoss : 1;
+  const scale = form === "muzero" ? siblingScale(choices) : null;
+  let best = -1;
+  let highest = 0;
+  // Written out, as `choices.best` has it: this is where time goes.
+  for (let index = 0; index < count; index += 1) {
+    if (blocked[index] === 1) continue;
+    let prior = priors[index] as number;
+    if (noise !== null) prior = (1 - fraction) * prior + fraction * (noise[choices.slot[index] as number] ?? 0);
+    const through = (visits[index] as number) + underWay * (inFlight[index] as number);
+    let q = scale === null ? plainReturn(state, choices, index) : scaledReturn(choices, index, scale);
+    // Each simulation that is virtually lost returned the lowest, which is 0.
+    if (scale !== null && isLosing && through > 0) q *= (visits[index] as number) / through;
+    const score = q + (factor * prior) / (through + 1);
+    if (best >= 0 && !(score > highest)) continue;
+    best = index;
+    highest = score;
+  }
+  return best;
 }
 
 /** AlphaZero's Q, with virtual loss as minigo has it: each simulation under way has returned -1 to the mover. */
@@ -122,16 +134,32 @@ function plainReturn({ config }: TreeState, choices: Choices, index: number): nu
   return ((choices.q[index] as number) * visits - lost) / (visits + lost);
 }
 
-/** The state's own value takes part: a state that is worse than all that was tried marks the rest as no better. */
-function siblingBounds(choices: Choices): [number, number] {
-  let lowest = choices.value;
-  let highest = choices.value;
-  for (let index = 0; index < choices.count; index += 1) {
-    if (choices.visits[index] === 0) continue;
-    lowest = Math.min(lowest, choices.q[index] as number);
-    highest = Math.max(highest, choices.q[index] as number);
+/** Halves, so that the difference of two large numbers of different sign stays finite. */
+interface Scale {
+  readonly halfLowest: number;
+  readonly halfWidth: number;
+}
+
+/**
+ * From the lowest to the highest return of the actions that were tried. The state's own value takes part: a state that is worse than all
+ * that was tried marks the rest as no better.
+ */
+function siblingScale({ count, visits, q, value }: Choices): Scale {
+  let lowest = value;
+  let highest = value;
+  for (let index = 0; index < count; index += 1) {
+    if (visits[index] === 0) continue;
+    const own = q[index] as number;
+    if (own < lowest) lowest = own;
+    else if (own > highest) highest = own;
   }
-  return [lowest, highest];
+  return { halfLowest: lowest / 2, halfWidth: highest / 2 - lowest / 2 };
+}
+
+/** 0 for the lowest and 1 for the highest return, and for what was not tried. */
+function scaledReturn({ visits, q }: Choices, index: number, { halfLowest, halfWidth }: Scale): number {
+  if (visits[index] === 0 || !(halfWidth > 0)) return 0;
+  return Math.min(1, ((q[index] as number) / 2 - halfLowest) / halfWidth);
 }
 
 const known = new WeakMap<object, { readonly root: number; readonly noise: readonly number[] }>();

@@ -1,6 +1,7 @@
 import type { Choices, ExpandRule } from "./choices.js";
 import type { Widening } from "./config.js";
 import type { BackupRule, Recommendation } from "./policy.js";
+import { INTEGER, INTEGER_STRIDE, REAL, REAL_STRIDE } from "./rows.js";
 import type { TreeState } from "./state.js";
 import { Flag, Kind, NONE } from "./tree.js";
 import { nextMean, stepReturn } from "./value.js";
@@ -25,8 +26,9 @@ export const widen: ExpandRule = ({ tree, config }, node) => {
 
 /** The mean of all returns that came through the node, its own evaluation included. */
 export const averageBackup: BackupRule<unknown> = ({ tree }, node, arrived) => {
-  const { value, visits } = tree.columns;
-  value.set(node, nextMean(value.get(node), arrived, visits.get(node)));
+  const { integers, reals } = tree.rows;
+  const at = node * REAL_STRIDE + REAL.value;
+  reals[at] = nextMean(reals[at] as number, arrived, integers[node * INTEGER_STRIDE + INTEGER.visits] as number);
 };
 
 /**

@@ -44,6 +44,8 @@ export interface TreeState<Params = unknown> {
   steps: number;
   /** Sum of rewards from the first root to the present one. */
   rootReward: number;
+  /** Simulations that needed no environment since a trial was last asked or merged. */
+  knownInARow: number;
   /** Nothing could be chosen when last tried: the next outcome is merged although it is not due. Not serialised. */
   isStuck: boolean;
 }
@@ -62,4 +64,5 @@ export interface SerialisedTree {
   readonly simulations: number;
   readonly steps: number;
   readonly rootReward: number;
+  readonly knownInARow: number;
 }

@@ -1,12 +1,11 @@
 import type { Asked, Changed, Changes, Forecast, NodeView, PathStep, SearchStatus, Told } from "../algorithm.js";
 import { checkSeed, drawSeed } from "../draws.js";
 import { invalidArgument, invalidOutcome } from "../errors.js";
-import { collect, TrialBook } from "../trial-book.js";
+import { bookStatus, collect, TrialBook } from "../trial-book.js";
 import { checkSerialisedTree, TREE_FORMAT } from "./check-data.js";
 import { resolveTreeOptions, type TreeOptions } from "./config.js";
-import { MOST_KNOWN_IN_A_ROW } from "./defaults.js";
 import { forecastTree } from "./forecast.js";
-import { blockOf, capOf, choose, reserve, take } from "./issue.js";
+import { blockOf, capOf, choose, chooseAction, reserve, take } from "./issue.js";
 import { backUp, closeUpwards, countInFlight, mergeLost, mergeRejected, mergeStep } from "./merge.js";
 import { type RecordedStep, recordStep, type TreeOutcome, type TreeTrial } from "./outcome.js";
 import type { TreePolicy } from "./policy.js";
@@ -81,18 +80,8 @@ class TreeSearchImpl<Options extends TreeOptions, Params> implements TreeSearch<
   }
 
   status(state: TreeState<Params>): SearchStatus {
-    const { book } = state;
     const block = blockOf(state) ?? (choose(this.#policy, state) === null ? "nothing-to-choose" : null);
-    return {
-      asked: book.asked,
-      merged: book.merged,
-      inFlight: book.count("running"),
-      waiting: book.count("waiting"),
-      held: book.count("settled"),
-      steps: state.steps,
-      block,
-      done: block !== null && book.open.length === 0,
-    };
+    return { ...bookStatus(state.book, block), steps: state.steps };
   }
 
   best(state: TreeState<Params>): NodeView {
@@ -113,9 +102,7 @@ class TreeSearchImpl<Options extends TreeOptions, Params> implements TreeSearch<
 
   forecast(state: TreeState<Params>, count: number): readonly Forecast[] {
     const mayAsk = capOf(state) === null;
-    return forecastTree(state, checkCount(count), () =>
-      mayAsk ? (choose(this.#policy, state)?.descent ?? null) : null,
-    );
+    return forecastTree(state, checkCount(count), () => (mayAsk ? chooseAction(this.#policy, state) : null));
   }
 
   advanceRoot(state: TreeState<Params>, node: number): Changed<TreeState<Params>> {
@@ -152,12 +139,13 @@ class TreeSearchImpl<Options extends TreeOptions, Params> implements TreeSearch<
       simulations: state.simulations,
       steps: state.steps,
       rootReward: state.rootReward,
+      knownInARow: state.knownInARow,
     };
   }
 
   restore(serialised: unknown): TreeState<Params> {
     const data = checkSerialisedTree(serialised, this.name);
-    const { config, seed, range, simulations, steps, rootReward } = data;
+    const { config, seed, range, simulations, steps, rootReward, knownInARow } = data;
     const tree = new Tree(data.tree);
     const params = data.params as Params;
     const state = this.#state({ config, params, seed, tree, book: new TrialBook(data.book) });
@@ -166,6 +154,7 @@ class TreeSearchImpl<Options extends TreeOptions, Params> implements TreeSearch<
     state.simulations = simulations;
     state.steps = steps;
     state.rootReward = rootReward;
+    state.knownInARow = knownInARow;
     for (let node = 0; node < tree.size; node += 1) {
       const checkpoint = tree.checkpoint(node);
       if (checkpoint !== null && checkpoint !== config.root.checkpoint) state.held.add(checkpoint);
@@ -188,12 +177,13 @@ class TreeSearchImpl<Options extends TreeOptions, Params> implements TreeSearch<
       simulations: 0,
       steps: 0,
       rootReward: 0,
+      knownInARow: 0,
       isStuck: false,
     };
   }
 
   #issue(state: TreeState<Params>, changes: MutableChanges): TreeRecord | null {
-    for (let known = 0; known < MOST_KNOWN_IN_A_ROW; ) {
+    for (;;) {
       this.#advance(state, changes);
       if (blockOf(state) !== null) return null;
       const chosen = choose(this.#policy, state);
@@ -203,13 +193,12 @@ class TreeSearchImpl<Options extends TreeOptions, Params> implements TreeSearch<
       } else if (chosen.descent.kind === "action") {
         return reserve(this.#policy, state, chosen, chosen.descent);
       } else {
-        known += 1;
+        state.knownInARow += 1;
         const { path, rewards } = take(state, chosen);
         countInFlight(state, path, -1);
         backUp(this.#policy, state, { path, rewards });
       }
     }
-    return null;
   }
 
   /**
@@ -221,6 +210,7 @@ class TreeSearchImpl<Options extends TreeOptions, Params> implements TreeSearch<
     const { book, config } = state;
     for (const { record, outcome } of book.due(config.window, () => state.isStuck || capOf(state) !== null)) {
       state.isStuck = false;
+      state.knownInARow = 0;
       changes.merged.push(record.id);
       if (outcome.kind === "lost") mergeLost(state, record);
       else if (outcome.kind === "rejected") mergeRejected(state, record);

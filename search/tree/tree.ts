@@ -75,7 +75,7 @@ export class Tree {
   readonly #checkpoints: (string | null)[];
   /** Actions that can be taken; null where they are proposed one at a time. */
   readonly #lists: (readonly string[] | null)[];
-  readonly #priors: (Float64Array | null)[];
+  readonly #priors: (readonly number[] | null)[];
   readonly #notes: Map<number, string>;
   /** Equal lists are kept once. Emptied when it has grown large: it saves space and nothing depends on it. */
   readonly #knownLists = new Map<string, readonly string[]>();
@@ -94,7 +94,7 @@ export class Tree {
     this.#lists = data.listOf.map((list) => (list === NONE ? null : this.#intern(data.lists[list] ?? [])));
     this.#priors = data.listOf.map(() => null);
     this.#notes = new Map(data.notes);
-    for (const [node, priors] of data.priors) this.#priors[node] = Float64Array.from(priors);
+    for (const [node, priors] of data.priors) this.#priors[node] = [...priors];
   }
 
   /** Rows, free ones included. */
@@ -155,13 +155,14 @@ export class Tree {
     return this.#lists[node] ?? null;
   }
 
-  priors(node: number): Float64Array | null {
+  priors(node: number): readonly number[] | null {
     return this.#priors[node] ?? null;
   }
 
+  /** Keeps the priors themselves: nobody may change them later. */
   setActions(node: number, actions: readonly string[] | null, priors: readonly number[] | null): void {
     this.#lists[node] = actions === null ? null : this.#intern(actions);
-    this.#priors[node] = priors === null ? null : Float64Array.from(priors);
+    this.#priors[node] = priors;
   }
 
   /** 1 where player 0 is to move, -1 where player 1 is. */
@@ -253,7 +254,7 @@ export class Tree {
       return lists.length - 1;
     });
     const priors: (readonly [number, readonly number[]])[] = [];
-    for (const [node, values] of this.#priors.entries()) if (values !== null) priors.push([node, Array.from(values)]);
+    for (const [node, values] of this.#priors.entries()) if (values !== null) priors.push([node, [...values]]);
     return {
       root: this.root,
       firstFree: this.#firstFree,
@@ -297,7 +298,7 @@ export class Tree {
 
   #intern(list: readonly string[]): readonly string[] {
     const last = this.#lastList;
-    if (last !== null && isSame(last, list)) return last;
+    if (last !== null && (last === list || isSame(last, list))) return last;
     this.#lastList = this.#internAnew(list);
     return this.#lastList;
   }

@@ -53,6 +53,7 @@ export const uct: TreeSearch<UctOptions, UctParams> = createTreeSearch<UctOption
     };
   },
   select,
+  keepsSquares: ({ formula }) => formula === "tuned",
   backup: (state, node, arrived) => {
     if (state.params.backup === "max") maxBackup(state, node, arrived);
     else averageBackup(state, node, arrived);

@@ -53,7 +53,7 @@ describe("tic-tac-toe", () => {
 });
 
 /** Error of the root's value against value iteration, after 1,000 simulations with the exact values at the leaves. */
-function lakeError(world: GridWorld, options: Partial<UctOptions>): number {
+function lakeError(world: GridWorld, options: Partial<UctOptions>, seed = 3): number {
   const discount = 0.95;
   const values = cellValues(world, discount);
   const plain: UctOptions = {
@@ -64,11 +64,13 @@ function lakeError(world: GridWorld, options: Partial<UctOptions>): number {
     exploration: 0.3,
     window: 1,
   };
-  const state = uct.init({ ...plain, backup: "max", maxSimulations: 1_000, ...options }, 3);
-  runTree(
+  const state = uct.init({ ...plain, backup: "max", maxSimulations: 1_000, ...options }, seed);
+  const schedule = { ...IN_ORDER, workers: options.window ?? 1 };
+  runTreeSchedule(
     uct,
     state,
     gridSteps(world, (cell) => values[cell] as number),
+    schedule,
   );
   return Math.abs(uct.node(state, 0).score - (values[0] as number));
 }
@@ -87,6 +89,15 @@ describe("frozen lake, 4x4, exact transition table, value of the start .1805", (
   ])("%s, %j, within %d of value iteration", (_name, options, bound) => {
     expect(lakeError(LAKE_4, options)).toBeLessThan(bound);
   });
+});
+
+test("frozen lake, 16 under way: value within 1 % of the sequential search's at equal simulations, better than without counts", () => {
+  const seeds = Array.from({ length: 12 }, (_, seed) => seed);
+  const mean = (options: Partial<UctOptions>): number =>
+    seeds.reduce((sum, seed) => sum + lakeError(LAKE_4, { maxSimulations: 500, ...options }, seed) / seeds.length, 0);
+  const counted = mean({ window: 16 });
+  expect(counted).toBeLessThan(mean({}) + 0.01 * 0.1805);
+  expect(counted).toBeLessThan(mean({ window: 16, inFlight: "ignore" }));
 });
 
 test("frozen lake, random playouts, and moves all alike: the mean return is the value of the random policy", () => {
@@ -166,7 +177,7 @@ describe("P-games", () => {
   }
 
   test("branching B = 2, depth D: B^(D/2) simulations, and four and sixteen times as many, errors fall alike at every D", () => {
-    // Kocsis and Szepesvári (2006), experiments: what a given error takes grows as B^(D/2), like the leaves that alpha-beta looks at.
+    // What a given error takes grows as B^(D/2), like the leaves that alpha-beta looks at: docs/search/uct.md has the whole table.
     const table = [6, 8, 10].map((depth) => [1, 4, 16].map((times) => failures(depth, times * 2 ** (depth / 2), 30)));
     for (const [few, some, many] of table as [number, number, number][]) {
       expect(few).toBeLessThanOrEqual(4);
