@@ -1,0 +1,2 @@
+/** `path`: where the generation is, unless in `/run/coppice/generation`. */
+export function everyLife(reseed: (seed: Buffer) => void, path?: string): () => boolean;

@@ -1,0 +1,32 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+
+import { everyLife } from "./generation.mjs";
+
+let directory: string;
+
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), "coppice-generation-"));
+});
+
+afterEach(async () => {
+  await rm(directory, { recursive: true, force: true });
+});
+
+describe("a hook for every life", () => {
+  it("gives a seed of its own to each, once", async () => {
+    const file = join(directory, "generation");
+    await writeFile(file, "9\n");
+    const seeds: string[] = [];
+    const renew = everyLife((seed) => seeds.push(seed.toString("hex")), file);
+    expect([renew(), renew()]).toEqual([true, false]);
+    // In place, as the agent does it.
+    await writeFile(file, "10\n", { flag: "r+" });
+    expect([renew(), renew()]).toEqual([true, false]);
+    expect(new Set(seeds).size).toBe(2);
+    for (const seed of seeds) expect(seed).toHaveLength(64);
+  });
+});
