@@ -18,7 +18,12 @@ async function parse(...args: readonly string[]): Promise<Outcome> {
     isInteractive: false,
     columns: 80,
   };
-  const program = makeProgram({ terminal, signal: new AbortController().signal, onDone: () => {} });
+  const program = makeProgram({
+    terminal,
+    signal: new AbortController().signal,
+    onSignal: () => ({ [Symbol.dispose]: () => {} }),
+    onDone: () => {},
+  });
   let exitCode = 0;
   await program.parseAsync(args, { from: "user" }).catch((error: CommanderError) => {
     exitCode = error.exitCode;
