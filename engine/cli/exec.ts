@@ -5,13 +5,14 @@ import { constants } from "node:os";
 
 import { type Command, InvalidArgumentError, Option } from "commander";
 
-import type { ExecOptions, ExecResult, Guest } from "../../sandbox-pool/index.js";
+import { CoppiceError, type ExecOptions, type ExecResult, type Guest } from "../../sandbox-pool/index.js";
+import { reasonOf } from "../errors.js";
 import { type HostKind, hostKind, positiveNumber, wholeNumber } from "./arguments.js";
 import { EXIT } from "./exit-codes.js";
 import { openTarget } from "./guest-target.js";
 import { IMAGE_HELP } from "./image-argument.js";
 import type { ProgramParts } from "./program.js";
-import { writeStream } from "./terminal.js";
+import { printable, writeStream } from "./terminal.js";
 
 interface ExecCommandOptions {
   readonly host: HostKind;
@@ -28,6 +29,9 @@ const MAX_SECONDS = 24 * 3_600;
 const TIMED_OUT = 124;
 /** As shells have it: 128 and the signal's number. */
 const SIGNALLED = 128;
+
+/** As shells have it for a program that is not there, or is none. */
+const NOT_STARTED: Readonly<Record<string, number>> = { EXEC_NOT_FOUND: 127, EXEC_NOT_EXECUTABLE: 126 };
 
 export const MEMORY_HELP = "guest memory in MiB (default: 192)";
 export const memoryMiB = wholeNumber(80, 64 * 1_024);
@@ -79,7 +83,7 @@ async function run(
   const name = `command-${randomUUID()}`;
   using _ = parts.onSignal(passSignals(guest, name));
   const { user, cwd, env, timeout } = options;
-  const result = await guest.exec(command, {
+  const running = guest.exec(command, {
     name,
     env,
     timeoutMs: Math.ceil(timeout * 1_000),
@@ -90,7 +94,14 @@ async function run(
     ...(user === undefined ? {} : { user }),
     ...(cwd === undefined ? {} : { cwd }),
   } satisfies ExecOptions);
-  return exitCodeOfProgram(result);
+  try {
+    return exitCodeOfProgram(await running);
+  } catch (error) {
+    const code = error instanceof CoppiceError ? NOT_STARTED[error.code] : undefined;
+    if (code === undefined) throw error;
+    parts.terminal.log(`error: ${printable(reasonOf(error))}`);
+    return code;
+  }
 }
 
 /** The first of each goes to the program, the second ends the command. */

@@ -103,7 +103,7 @@ export class Shell {
       case "q":
         return this.#finish(0);
       default:
-        for (const line of HELP) this.#line(line);
+        this.#say(HELP.join("\r\n"));
         return this.#reshow();
     }
   }
@@ -210,10 +210,11 @@ export class Shell {
   }
 
   #say(text: string): void {
+    this.#options.write(Buffer.from("\r\n"));
     this.#line(`[coppice] ${text}`);
   }
 
   #line(text: string): void {
-    this.#options.write(Buffer.from(`\r\n${text}\r\n`.replace(/^\r\n(?= )/, "")));
+    this.#options.write(Buffer.from(`${text}\r\n`));
   }
 }

@@ -352,3 +352,35 @@ fn upload_is_there_after_its_commit_and_leaves_nothing_otherwise() {
     assert_eq!(std::fs::read(&path).unwrap(), b"first second");
     assert_eq!(names(), 1, "no temporary file is left");
 }
+
+#[test]
+fn file_of_128_mib_goes_up_and_down_in_pieces() {
+    const PIECE: usize = 1 << 20;
+    let mut agent = Agent::start();
+    let path = agent.directory.join("large").to_str().unwrap().to_owned();
+    let piece = |number: usize| -> Vec<u8> { (0..PIECE).map(|at| (at * 31 + number * 7) as u8).collect() };
+    let upload = agent
+        .call("upload.begin", map([("path", path.clone().into())]))
+        .field("upload");
+    for number in 0..128 {
+        let data = Value::Binary(piece(number));
+        let written = agent.call("upload.write", map([("upload", upload.clone()), ("data", data)]));
+        assert!(written.ok.is_some(), "{}", written.message());
+    }
+    agent.call("upload.commit", map([("upload", upload)]));
+    let read = |agent: &mut Agent, offset: usize| {
+        let args = map([
+            ("path", path.clone().into()),
+            ("offset", offset.into()),
+            ("limit", PIECE.into()),
+        ]);
+        agent.call("file.read", args)
+    };
+    let file = read(&mut agent, 0).text("file");
+    for number in 0..128 {
+        let answer = read(&mut agent, number * PIECE);
+        assert!(answer.stream("data") == piece(number), "piece {number}");
+        assert_eq!(answer.text("file"), file);
+    }
+    assert_eq!(read(&mut agent, 128 * PIECE).field("size").as_u64(), Some(0));
+}

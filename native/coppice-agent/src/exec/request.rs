@@ -93,12 +93,10 @@ impl ExecRequest {
             (stdin_open, "stdinOpen"),
             (window.is_some(), "windowBytes"),
         ];
-        for (_, field) in needs_name.into_iter().filter(|(given, _)| *given && name.is_none()) {
-            return Err(refused(
-                field,
-                "it needs a 'name', by which later requests find the process".into(),
-            )
-            .into());
+        let nameless = needs_name.into_iter().find(|(given, _)| *given && name.is_none());
+        if let Some((_, field)) = nameless {
+            let reason = "it needs a 'name', by which later requests find the process";
+            return Err(refused(field, reason.to_owned()).into());
         }
         if background && window.is_some() {
             return Err(refused("windowBytes", "a background process has none".into()).into());
