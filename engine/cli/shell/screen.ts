@@ -47,7 +47,7 @@ export class Screen {
   note(piece: Uint8Array): void {
     const feed = piece.lastIndexOf(LINE_FEED);
     const line = feed === -1 ? Buffer.concat([this.#line, piece]) : piece.subarray(feed + 1);
-    this.#line = Uint8Array.from(line.subarray(-MAX_LINE_BYTES));
+    this.#line = Uint8Array.from(afterSwitch(line).subarray(-MAX_LINE_BYTES));
     const text = this.#end + Buffer.from(piece).toString("latin1");
     const [entered, left] = [text.lastIndexOf(ENTER_ALTERNATE), text.lastIndexOf(LEAVE_ALTERNATE)];
     if (entered !== left) this.#isAlternate = entered > left;
@@ -67,6 +67,13 @@ export class Screen {
     const start = Buffer.from(this.#isAlternate ? `${RESET}${ENTER_ALTERNATE}\x1b[2J` : RESET);
     return Buffer.concat([start, hidden.length > 0 ? hidden : this.#line]);
   }
+}
+
+/** What was printed after the last change between the two screens: the rest is on the other one. */
+function afterSwitch(line: Uint8Array): Uint8Array {
+  const text = Buffer.from(line).toString("latin1");
+  const at = Math.max(text.lastIndexOf(ENTER_ALTERNATE), text.lastIndexOf(LEAVE_ALTERNATE));
+  return at === -1 ? line : line.subarray(at + ENTER_ALTERNATE.length);
 }
 
 /** Leaves the terminal as a shell expects it. */
