@@ -1,9 +1,9 @@
 /** `coppice checkpoints …`: the checkpoints of a host, whoever owns them. */
 
-import { type Command, Option } from "commander";
+import type { Command } from "commander";
 
 import type { CheckpointRow, HostInventory, SandboxRow } from "../../sandbox-pool/index.js";
-import { type HostKind, hostKind } from "./arguments.js";
+import { type HostKind, hostOption } from "./arguments.js";
 import { age, mebibytes, number } from "./display.js";
 import { EXIT } from "./exit-codes.js";
 import type { ProgramParts } from "./program.js";
@@ -21,9 +21,7 @@ export function addCheckpoints(program: Command, parts: ProgramParts): void {
     .command("tree")
     .summary("checkpoints and what was forked from them, as a tree")
     .description("Draws the checkpoints of the running host as trees, with the sandboxes that were forked from them.")
-    .addOption(
-      new Option("--host <host>", "auto, kvm, carrier or coppice://HOST:PORT").argParser(hostKind).default("auto"),
-    )
+    .addOption(hostOption())
     .option("--json", "print checkpoints and sandboxes as JSON")
     .addHelpText("after", "\nExamples:\n  coppice checkpoints tree\n  coppice checkpoints tree --json")
     .action(async (options: TreeOptions) => parts.onDone(await tree(options, parts)));

@@ -9,6 +9,7 @@ import { basename, join, posix, resolve } from "node:path";
 
 import { CoppiceError, type FileStat, type SandboxFiles } from "../../sandbox-pool/index.js";
 import { reasonOf } from "../errors.js";
+import { outputFailed } from "./files.js";
 
 export interface CopyWork {
   readonly files: SandboxFiles;
@@ -79,7 +80,7 @@ export async function copyOut(work: CopyWork, from: string, to: string): Promise
     () => false,
   );
   const name = posix.basename(source);
-  if (isInto && name === "") throw unwritable(to, "name a directory that does not exist to copy / into");
+  if (isInto && name === "") throw outputFailed(to, "name a directory that does not exist to copy / into");
   await takeEntry(work, source, isInto ? join(to, name) : to, report);
   return report;
 }
@@ -98,7 +99,7 @@ async function takeEntry(work: CopyWork, from: string, to: string, report: CopyR
       break;
     case "symlink":
       await symlink(await files.readlink(from, { signal }), to).catch((error: unknown) => {
-        throw unwritable(to, reasonOf(error), error);
+        throw outputFailed(to, error);
       });
       report.links += 1;
       break;
@@ -121,7 +122,7 @@ async function takeFile({ files, signal }: CopyWork, { from, to, found }: TakenF
   // Never through a link that something else, or the copy itself, has put there.
   const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_TRUNC | constants.O_NOFOLLOW;
   const file = await open(to, flags, found.mode & PERMISSION_BITS).catch((error: unknown) => {
-    throw unwritable(to, reasonOf(error), error);
+    throw outputFailed(to, error);
   });
   let bytes = 0;
   try {
@@ -140,7 +141,7 @@ async function makeDirectory(path: string): Promise<void> {
     await mkdir(path);
   } catch (error) {
     const found = await lstat(path).catch(() => undefined);
-    if (found?.isDirectory() !== true) throw unwritable(path, reasonOf(error), error);
+    if (found?.isDirectory() !== true) throw outputFailed(path, error);
   }
 }
 
@@ -158,15 +159,6 @@ function unreadable(path: string, cause: unknown): CoppiceError {
     code: "INVALID_ARGUMENT",
     faultDomain: "user",
     remedy: "Name something that exists and may be read.",
-    cause,
-  });
-}
-
-function unwritable(path: string, reason: string, cause?: unknown): CoppiceError {
-  return new CoppiceError(`${path} can not be written: ${reason}`, {
-    code: "OUTPUT_FAILED",
-    faultDomain: "store",
-    remedy: "Check that the place exists, can be written and has space left, or name another one.",
     cause,
   });
 }

@@ -1,9 +1,9 @@
 /** `coppice cp`: files and directories between this machine and a sandbox that runs. */
 
-import { type Command, Option } from "commander";
+import type { Command } from "commander";
 
 import { CoppiceError } from "../../sandbox-pool/index.js";
-import { type HostKind, hostKind } from "./arguments.js";
+import { type HostKind, hostOption } from "./arguments.js";
 import { type CopyReport, copyIn, copyOut } from "./copy.js";
 import { number } from "./display.js";
 import { EXIT } from "./exit-codes.js";
@@ -31,9 +31,7 @@ export function addCp(program: Command, parts: ProgramParts): void {
     .description(
       "Copies a file or a whole directory into or out of a sandbox that runs. As with cp -r, what exists as a directory is copied into; links are copied as links.",
     )
-    .addOption(
-      new Option("--host <host>", "auto, kvm, carrier or coppice://HOST:PORT").argParser(hostKind).default("auto"),
-    )
+    .addOption(hostOption())
     .option("--json", "print what was copied as JSON")
     .addHelpText(
       "after",

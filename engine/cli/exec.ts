@@ -3,11 +3,11 @@
 import { randomUUID } from "node:crypto";
 import { constants } from "node:os";
 
-import { type Command, InvalidArgumentError, Option } from "commander";
+import { type Command, InvalidArgumentError } from "commander";
 
 import { CoppiceError, type ExecOptions, type ExecResult, type Guest } from "../../sandbox-pool/index.js";
 import { reasonOf } from "../errors.js";
-import { type HostKind, hostKind, positiveNumber, wholeNumber } from "./arguments.js";
+import { type HostKind, hostOption, positiveNumber, wholeNumber } from "./arguments.js";
 import { EXIT } from "./exit-codes.js";
 import { openTarget } from "./guest-target.js";
 import { IMAGE_HELP } from "./image-argument.js";
@@ -45,9 +45,7 @@ export function addExec(program: Command, parts: ProgramParts): void {
     .description(
       "Runs one program in a guest and ends with its exit code. What is piped in is its stdin; Ctrl-C and SIGTERM go to the program, a second one ends the command. The microVM of an image ends with it.",
     )
-    .addOption(
-      new Option("--host <host>", "auto, kvm, carrier or coppice://HOST:PORT").argParser(hostKind).default("auto"),
-    )
+    .addOption(hostOption())
     .option("--memory <mib>", MEMORY_HELP, memoryMiB)
     .option("--user <user>", "name or number of the guest's user, with :GROUP where it is not its own")
     .option("--cwd <dir>", "working directory")

@@ -3,11 +3,11 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
 import Table from "cli-table3";
-import { type Command, Option } from "commander";
+import type { Command } from "commander";
 import { createLogUpdate } from "log-update";
 
 import { connectHost, type HostInfo, type HostStats } from "../../sandbox-pool/index.js";
-import { type HostKind, hostKind, positiveNumber } from "./arguments.js";
+import { type HostKind, hostOption, positiveNumber } from "./arguments.js";
 import { number } from "./display.js";
 import { EXIT } from "./exit-codes.js";
 import type { ProgramParts } from "./program.js";
@@ -23,14 +23,13 @@ interface StatsOptions {
 const MAX_INTERVAL_SECONDS = 3_600;
 
 export function addStats(host: Command, parts: ProgramParts): void {
-  const option = new Option("--host <host>", "auto, kvm, carrier or coppice://HOST:PORT");
   host
     .command("stats")
     .summary("what runs on the host, and what it takes")
     .description(
       "Shows what runs on the host, how much memory it has left and what it does a second, until Ctrl-C; once where the output is no terminal. Starts a host where none runs.",
     )
-    .addOption(option.argParser(hostKind).default("auto"))
+    .addOption(hostOption())
     .option("--interval <s>", "seconds between two looks", positiveNumber(MAX_INTERVAL_SECONDS), 1)
     .option("--once", "print it once and end")
     .option("--json", "print it once as JSON")

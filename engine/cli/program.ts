@@ -1,7 +1,7 @@
 /** Words and options of the command line. */
 
-import { Command, Option } from "commander";
-import { hostKind, positiveNumber, wholeNumber } from "./arguments.js";
+import { Command } from "commander";
+import { hostOption, positiveNumber, wholeNumber } from "./arguments.js";
 import { addCheckpoints } from "./checkpoints.js";
 import { addCp } from "./cp.js";
 import { DEMO_DEFAULTS, type DemoOptions, demo } from "./demo.js";
@@ -69,9 +69,7 @@ function addDemo(program: Command, { terminal, signal, onDone }: ProgramParts): 
     .option("--in-flight <n>", "trials under way at once; part of the result", wholeNumber(1, 1024), inFlight)
     .option("--out <dir>", "folder for map.svg, tree.json, trajectory.txt, summary.json and ledger.sqlite", out)
     .option("--json <file>", "write the summary for programs to this file too")
-    .addOption(
-      new Option("--host <host>", "auto, kvm, carrier or coppice://HOST:PORT").argParser(hostKind).default("auto"),
-    )
+    .addOption(hostOption())
     .addHelpText(
       "after",
       `

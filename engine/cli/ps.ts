@@ -1,10 +1,10 @@
 /** `coppice ps`: the sandboxes of a host, whoever owns them. */
 
 import Table from "cli-table3";
-import { type Command, Option } from "commander";
+import type { Command } from "commander";
 
 import type { SandboxRow } from "../../sandbox-pool/index.js";
-import { type HostKind, hostKind } from "./arguments.js";
+import { type HostKind, hostOption } from "./arguments.js";
 import { age, mebibytes } from "./display.js";
 import { EXIT } from "./exit-codes.js";
 import type { ProgramParts } from "./program.js";
@@ -21,9 +21,7 @@ export function addPs(program: Command, parts: ProgramParts): void {
     .command("ps")
     .summary("the sandboxes of the running host, whoever owns them")
     .description("Lists the sandboxes of the running host with state, age, checkpoint, memory and owner.")
-    .addOption(
-      new Option("--host <host>", "auto, kvm, carrier or coppice://HOST:PORT").argParser(hostKind).default("auto"),
-    )
+    .addOption(hostOption())
     .option("--json", "print it as JSON")
     .addHelpText("after", "\nExamples:\n  coppice ps\n  coppice ps --json | jq -r '.sandboxes[].id'")
     .action(async (options: PsOptions) => parts.onDone(await ps(options, parts)));

@@ -1,9 +1,9 @@
 /** `coppice shell`: an interactive shell in a fresh microVM that can be forked and rewound. */
 
-import { type Command, Option } from "commander";
+import type { Command } from "commander";
 
 import { CoppiceError } from "../../../sandbox-pool/index.js";
-import { type HostKind, hostKind } from "../arguments.js";
+import { type HostKind, hostOption } from "../arguments.js";
 import { exitCodeOfProgram, MEMORY_HELP, memoryMiB } from "../exec.js";
 import { EXIT } from "../exit-codes.js";
 import { bootTemplate } from "../guest-target.js";
@@ -31,9 +31,7 @@ export function addShell(program: Command, parts: ProgramParts): void {
     .description(
       "Opens an interactive shell in a fresh microVM. After Ctrl-]: c takes a checkpoint, f forks into it, r rewinds, s switches, l lists, h helps, q leaves. All of it ends with the command.",
     )
-    .addOption(
-      new Option("--host <host>", "auto, kvm, carrier or coppice://HOST:PORT").argParser(hostKind).default("auto"),
-    )
+    .addOption(hostOption())
     .option("--memory <mib>", MEMORY_HELP, memoryMiB)
     .option("--user <user>", "name or number of the guest's user, with :GROUP where it is not its own")
     .addHelpText(
