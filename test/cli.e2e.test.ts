@@ -89,7 +89,8 @@ describe("coppice exec", () => {
   it("passes a signal on, and ends as the program does", async () => {
     const script = "trap 'echo got it; exit 9' TERM; echo ready; while :; do sleep 0.1; done";
     const child = coppice(["exec", "debian", "--", "sh", "-c", script]);
-    await new Promise((resolve) => child.stdout.once("data", resolve));
+    // Its end, too early, is a failure below.
+    await Promise.race([new Promise((resolve) => child.stdout.once("data", resolve)), child]);
     child.kill("SIGTERM");
     const { exitCode, stdout } = await child;
     expect({ exitCode, stdout }).toEqual({ exitCode: 9, stdout: "ready\ngot it" });
