@@ -41,7 +41,8 @@ class Terminal {
   #wake: () => void = () => undefined;
 
   constructor(...args: readonly string[]) {
-    const command = [process.execPath, built.path(MAIN), ...args].join(" ");
+    // A terminal of no size, which is what `script` gives here, is not what a person has.
+    const command = `stty rows 24 cols 80; ${[process.execPath, built.path(MAIN), ...args].join(" ")}`;
     const child = execa("script", ["-qefc", command, "/dev/null"], { reject: false, env: { ...env }, stdin: "pipe" });
     child.stdout.on("data", (data: Buffer) => {
       this.#unread += data.toString("latin1");

@@ -40,7 +40,7 @@ export function addStats(host: Command, parts: ProgramParts): void {
     .action(async (options: StatsOptions) => parts.onDone(await stats(options, parts)));
 }
 
-async function stats(options: StatsOptions, { terminal, signal }: ProgramParts): Promise<number> {
+async function stats(options: StatsOptions, { terminal, signal, onSignal }: ProgramParts): Promise<number> {
   await using host = await connectHost({
     kind: options.host,
     signal,
@@ -56,17 +56,22 @@ async function stats(options: StatsOptions, { terminal, signal }: ProgramParts):
     terminal.print(statsTable(host.info, first));
     return EXIT.done;
   }
+  const looked = new AbortController();
+  // Ctrl-C is how one ends looking.
+  using _ = onSignal(() => {
+    looked.abort();
+    return true;
+  });
   const draw = createLogUpdate(process.stdout);
   let before = { stats: first, atMs: performance.now() };
   draw(statsTable(host.info, first));
-  while (await passes(options.interval * 1_000, signal)) {
+  while (await passes(options.interval * 1_000, looked.signal)) {
     const now = { stats: await host.stats({ signal }), atMs: performance.now() };
     const seconds = (now.atMs - before.atMs) / 1_000;
     draw(statsTable(host.info, now.stats, { before: before.stats, seconds }));
     before = now;
   }
   draw.done();
-  // Ctrl-C is how one ends looking.
   return EXIT.done;
 }
 
