@@ -2,7 +2,7 @@
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 
-import { type Checkpoint, connectHost, type Host, type Sandbox } from "../sandbox-pool/index.js";
+import { type Checkpoint, type ConnectOptions, connectHost, type Host, type Sandbox } from "../sandbox-pool/index.js";
 
 let host: Host;
 let template: Checkpoint;
@@ -231,10 +231,17 @@ describe("files", () => {
   });
 });
 
+/** For a session of its own on the very host of these tests. */
+function sameHost(): ConnectOptions {
+  const { endpoint, token } = host.address;
+  if ("unix" in endpoint || token === undefined) return { kind: "kvm" };
+  return { kind: `coppice://${endpoint.host}:${endpoint.port}`, token };
+}
+
 describe("a guest of another session", () => {
   it("is listed with its owner's label, and can be looked into", async () => {
     await using sandbox = await template.fork();
-    await using other = await connectHost({ pool: { maxReady: 0 } });
+    await using other = await connectHost(sameHost());
     const { sandboxes, checkpoints } = await other.inventory({ memory: true });
     const row = sandboxes.find(({ id }) => id === sandbox.id);
     expect(row).toMatchObject({ state: "leased", checkpoint: template.id });
