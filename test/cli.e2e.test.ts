@@ -34,6 +34,13 @@ function coppice(args: readonly string[], options: { readonly input?: string | U
   return execa(process.execPath, [built.path(MAIN), ...args], { reject: false, env: { ...env }, ...stdin } as const);
 }
 
+/** What it prints; its complaints are the test's where it fails. */
+async function succeeds(args: readonly string[]): Promise<string> {
+  const { exitCode, stdout, stderr } = await coppice(args);
+  if (exitCode !== 0) throw new Error(`coppice ${args.join(" ")} ended with ${exitCode}: ${stderr}`);
+  return stdout;
+}
+
 /** A shell in a real terminal: `script` gives it one. */
 class Terminal {
   readonly #child;
@@ -124,11 +131,11 @@ describe("coppice shell", () => {
     const { sandboxes } = JSON.parse((await coppice(["ps", "--json"])).stdout) as { sandboxes: { id: string }[] };
     expect(sandboxes.map((sandbox) => sandbox.id)).toContain(id);
     expect((await coppice(["checkpoints", "tree"])).stdout).toMatch(/"c1".*\n.*sb-/);
-    await coppice(["cp", `${id}:/srv/out`, join(folder, "out")]);
+    await succeeds(["cp", `${id}:/srv/out`, join(folder, "out")]);
     expect(await readFile(join(folder, "out"), "utf8")).toBe("fork-one\n");
     await writeFile(join(folder, "in"), "from outside\n");
-    await coppice(["cp", join(folder, "in"), `${id}:/srv/`]);
-    expect((await coppice(["exec", id, "--", "cat", "/srv/in"])).stdout).toBe("from outside");
+    await succeeds(["cp", join(folder, "in"), `${id}:/srv/`]);
+    expect(await succeeds(["exec", id, "--", "cat", "/srv/in"])).toBe("from outside");
 
     terminal.type(`${ESCAPE}s`);
     await terminal.until("sandbox 1");
