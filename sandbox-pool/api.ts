@@ -3,15 +3,12 @@
  * them for a real daemon, and tests bring stand-ins.
  */
 
+import type { CallOptions, Guest } from "./guest-api.js";
+
+export type * from "./guest-api.js";
+
 /** Microseconds of each stage of an operation, in order. */
 export type Stages = readonly (readonly [name: string, microseconds: number])[];
-
-export interface CallOptions {
-  /** Ends the call, here and on the host, with `ABORTED`. */
-  readonly signal?: AbortSignal;
-  /** Milliseconds until the call fails with `DEADLINE_EXCEEDED`. Default: see `DEFAULTS` in `sandbox-pool/defaults.ts`. */
-  readonly deadlineMs?: number;
-}
 
 /** A root file system to boot from. */
 export interface ImageSpec {
@@ -81,98 +78,10 @@ export interface Checkpoint extends AsyncDisposable {
 /** The root of a checkpoint tree: an image booted, warmed up and frozen. */
 export type Template = Checkpoint;
 
-export interface ExecOptions extends CallOptions {
-  readonly env?: Readonly<Record<string, string>>;
-  readonly cwd?: string;
-  readonly stdin?: string | Uint8Array;
-  /** Guest-side limit: the process group is killed, and what was printed is still returned. Default 60,000. */
-  readonly timeoutMs?: number;
-  /** Bytes kept of both streams together; the rest is dropped and `truncated` set. Default 16 MiB. */
-  readonly outputLimitBytes?: number;
-}
-
-export interface ExecResult {
-  /** Text of `stdoutBytes`, invalid UTF-8 replaced. */
-  readonly stdout: string;
-  readonly stderr: string;
-  readonly stdoutBytes: Uint8Array;
-  readonly stderrBytes: Uint8Array;
-  /** null where a signal ended the program. */
-  readonly exitCode: number | null;
-  readonly signal: string | null;
-  readonly timedOut: boolean;
-  readonly truncated: boolean;
-}
-
-export interface PtyReadOptions extends CallOptions {
-  /** Guest-side limit. Default 10,000. */
-  readonly timeoutMs?: number;
-  /** Default 1 MiB. */
-  readonly maxBytes?: number;
-}
-
-export interface PtyOutput {
-  readonly text: string;
-  readonly bytes: Uint8Array;
-  readonly reason: "input" | "quiet" | "pattern" | "none" | "exit" | "timeout" | "limit";
-  /** Set when the program on the terminal has ended. */
-  readonly exit: { readonly exitCode: number | null; readonly signal: string | null } | null;
-}
-
-/** Text on its way to a terminal; the condition that is chosen sends it and reads the answer, in one round trip. */
-export interface PtyExchange {
-  /**
-   * Until the program has read everything and sleeps in a read of its terminal. Exact where `untilQuiet` guesses: the
-   * same program gives the same text on a fast and on a slow machine.
-   */
-  untilInput(options?: PtyReadOptions): Promise<PtyOutput>;
-  /** Until nothing was printed for `quietMs` (default 100). */
-  untilQuiet(options?: PtyReadOptions & { readonly quietMs?: number }): Promise<PtyOutput>;
-  /** Until a regular expression matches what was printed since the send. */
-  until(pattern: RegExp | string, options?: PtyReadOptions): Promise<PtyOutput>;
-}
-
-export interface Pty {
-  readonly name: string;
-  send(data: string | Uint8Array): PtyExchange;
-  /** As `send("")`. */
-  read(): PtyExchange;
-  resize(columns: number, rows: number, options?: CallOptions): Promise<void>;
-  signal(name: string, options?: CallOptions): Promise<void>;
-  close(options?: CallOptions): Promise<void>;
-}
-
-export interface PtyOpenOptions extends CallOptions {
-  /** Name to find it by, also after a fork. */
-  readonly name: string;
-  readonly env?: Readonly<Record<string, string>>;
-  readonly cwd?: string;
-  readonly columns?: number;
-  readonly rows?: number;
-}
-
-export interface SandboxFiles {
-  read(path: string, options?: CallOptions): Promise<Uint8Array>;
-  write(path: string, data: string | Uint8Array, options?: CallOptions & { readonly mode?: number }): Promise<void>;
-  append(path: string, data: string | Uint8Array, options?: CallOptions): Promise<void>;
-  list(path: string, options?: CallOptions): Promise<readonly { readonly name: string; readonly kind: string }[]>;
-  mkdir(path: string, options?: CallOptions): Promise<void>;
-  remove(path: string, options?: CallOptions & { readonly recursive?: boolean }): Promise<void>;
-}
-
 /** One running microVM, owned by this client. */
-export interface Sandbox extends AsyncDisposable {
-  /** Of its present life: a rewind gives it another. */
-  readonly id: string;
+export interface Sandbox extends Guest, AsyncDisposable {
   /** Stages of the fork, lease or rewind that began its present life; of a child that had waited, from its first answer on. */
   readonly stages: Stages;
-  readonly files: SandboxFiles;
-  exec(argv: readonly string[], options?: ExecOptions): Promise<ExecResult>;
-  openPty(argv: readonly string[], options: PtyOpenOptions): Promise<Pty>;
-  /** A terminal that was opened earlier, in this sandbox or in an ancestor. */
-  pty(name: string): Pty;
-  /** One round trip to the agent. */
-  ping(options?: CallOptions): Promise<void>;
   /** The sandbox becomes the checkpoint; it can not be used any more. */
   park(options?: CallOptions & { readonly name?: string }): Promise<Checkpoint>;
   /**
@@ -211,6 +120,52 @@ export interface HostStats {
   readonly sessions: number;
   readonly memory: { readonly totalBytes: number; readonly availableBytes: number };
   readonly counters: Readonly<Record<"forks" | "parks" | "checkpoints" | "boots" | "closes" | "discarded", number>>;
+}
+
+/** Whose something on a host is: enough to tell owners apart, not enough to act for them. */
+export interface Owner {
+  /** The first characters of its session's id. */
+  readonly session: string;
+  /** What the client that began the session called itself. */
+  readonly client: string;
+}
+
+export interface MemoryUsage {
+  /** Guest memory that no other process maps. */
+  readonly privateBytes: number;
+  /** Everything that the process adds to the host. */
+  readonly totalBytes: number;
+}
+
+export interface SandboxRow {
+  readonly id: string;
+  readonly owner: Owner;
+  readonly state: "booting" | "ready" | "leased" | "poisoned";
+  /** Checkpoint that it was forked from; null where it was booted. */
+  readonly checkpoint: string | null;
+  readonly ageMs: number;
+  /** null where it was not asked for, or the process ended meanwhile. */
+  readonly memory: MemoryUsage | null;
+}
+
+export interface CheckpointRow {
+  readonly id: string;
+  /** null: shared by all sessions. */
+  readonly owner: Owner | null;
+  readonly name: string | null;
+  /** null where it was made from a sandbox that was booted. */
+  readonly parent: string | null;
+  readonly dirtyPages: number;
+  /** Sandboxes and checkpoints that were made from it and live. */
+  readonly children: number;
+  readonly ageMs: number;
+  readonly memory: MemoryUsage | null;
+}
+
+/** What the sessions of a host hold. */
+export interface HostInventory {
+  readonly sandboxes: readonly SandboxRow[];
+  readonly checkpoints: readonly CheckpointRow[];
 }
 
 /** Each option's default and reason: `DEFAULTS.pool` in `sandbox-pool/defaults.ts`. */
@@ -308,7 +263,16 @@ export interface Host extends AsyncDisposable {
      */
     get(id: string): Sandbox;
   };
+  readonly guests: {
+    /**
+     * The guest of a running sandbox of any session of this host, to look into it or to help. It belongs to its owner all the
+     * same: who may forget it at any time, and may be using it.
+     */
+    get(id: string): Guest;
+  };
   readonly pool: Pool;
+  /** The sandboxes and checkpoints of all sessions. `memory`: with what each takes, which costs the host some milliseconds for each. */
+  inventory(options?: CallOptions & { readonly memory?: boolean }): Promise<HostInventory>;
   stats(options?: CallOptions): Promise<HostStats>;
   /** Private guest memory of one sandbox or checkpoint, and everything that its process adds to the host, in bytes. */
   memoryUsage(

@@ -24,6 +24,14 @@ export const DEFAULTS = Object.freeze({
     timeoutMs: 60 * SECOND_MS,
     /** The guest's own default; the client refuses a guest that sends more than it was allowed. */
     outputLimitBytes: 16 * MIB_BYTES,
+    /** With callbacks nothing is collected: 1 TiB, the agent's own limit. */
+    streamLimitBytes: 2 ** 40,
+    /** Output that may be on its way to a callback that has not returned: enough to keep a carrier's guest busy. */
+    windowBytes: MIB_BYTES,
+    /** One piece of a streamed stdin: a round trip of a carrier moves this much in the time that writing it takes. */
+    stdinPieceBytes: 256 * 1024,
+    /** The agent keeps a background program's output in its own memory, which is the guest's. */
+    maxBackgroundBytes: 16 * MIB_BYTES,
   }),
   pty: Object.freeze({
     timeoutMs: 10 * SECOND_MS,
@@ -37,6 +45,10 @@ export const DEFAULTS = Object.freeze({
     readLimitBytes: 256 * MIB_BYTES,
     /** One frame of 16 MiB on every hop, less room for the envelopes around the data. */
     writeLimitBytes: 15 * MIB_BYTES,
+    /** One piece of a streamed file: a round trip of a carrier takes a few milliseconds, so larger ones gain little. */
+    pieceBytes: MIB_BYTES,
+    /** An archive of a whole root file system takes an emulated guest some minutes. */
+    archiveTimeoutMs: 3600 * SECOND_MS,
   }),
   template: Object.freeze({
     memoryMiB: 192,

@@ -1,11 +1,17 @@
 export type * from "./api.js";
+export type { StoredImage } from "./artifacts/index.js";
 export { connectHost } from "./connect.js";
 export type { Check, DoctorReport } from "./doctor/index.js";
 export { CoppiceError, type CoppiceErrorOptions, type FaultDomain } from "./errors.js";
 export type { HostStatus } from "./keeping/index.js";
 export {
+  type BuiltImage,
+  buildImage,
   diagnose,
+  findImage,
   hostStatus,
+  listImages,
+  removeImage,
   type StartedHost,
   type StartHostOptions,
   startHost,

@@ -1,8 +1,10 @@
 /**
- * The hosts of this machine from the outside: start, stop, look, diagnose. What each takes is loaded when it is called, because
+ * The hosts and images of this machine from the outside: start, stop, look, diagnose. What each takes is loaded when it is called, because
  * most programs only connect.
  */
 
+import type { ImageSpec } from "./api.js";
+import type { StoredImage } from "./artifacts/index.js";
 import type { DiagnoseOptions, DoctorReport } from "./doctor/index.js";
 import type { HostStatus } from "./keeping/index.js";
 
@@ -67,4 +69,33 @@ export async function hostStatus(): Promise<readonly HostStatus[]> {
 /** What this machine can do, what is missing, and the command that adds it. */
 export async function diagnose(options: DiagnoseOptions = {}): Promise<DoctorReport> {
   return await (await import("./doctor/index.js")).diagnose(options);
+}
+
+export interface BuiltImage {
+  readonly id: string;
+  /** erofs file. */
+  readonly path: string;
+}
+
+/** Builds an image, or finds it in the cache, without a host. */
+export async function buildImage(
+  spec: ImageSpec,
+  options: { readonly signal?: AbortSignal; readonly onProgress?: (message: string) => void } = {},
+): Promise<BuiltImage> {
+  return await (await import("./artifacts/index.js")).buildImageFile(spec, options);
+}
+
+/** The images in this machine's cache, last used first. */
+export async function listImages(): Promise<readonly StoredImage[]> {
+  return await (await import("./artifacts/index.js")).listImages();
+}
+
+/** The image with this id, or the only one whose id begins so. Throws `IMAGE_NOT_FOUND`. */
+export async function findImage(id: string): Promise<BuiltImage> {
+  return await (await import("./artifacts/index.js")).findImage(id);
+}
+
+/** Removes an image from the cache, and gives its whole id. Throws `IMAGE_NOT_FOUND`. */
+export async function removeImage(id: string): Promise<string> {
+  return await (await import("./artifacts/index.js")).removeImage(id);
 }

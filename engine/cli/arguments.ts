@@ -1,6 +1,6 @@
 /** Arguments of options, checked where they are read, so that the message names the option. */
 
-import { InvalidArgumentError } from "commander";
+import { InvalidArgumentError, Option } from "commander";
 
 export function wholeNumber(minimum: number, maximum = Number.MAX_SAFE_INTEGER): (text: string) => number {
   return (text) => {
@@ -27,4 +27,9 @@ export function hostKind(text: string): HostKind {
   if (text === "auto" || text === "kvm" || text === "carrier") return text;
   if (/^coppice:\/\/[^/:]+:\d+$/.test(text)) return text as HostKind;
   throw new InvalidArgumentError("Give auto, kvm, carrier or coppice://HOST:PORT.");
+}
+
+/** `--host`, for every command that works on one. */
+export function hostOption(): Option {
+  return new Option("--host <host>", "auto, kvm, carrier or coppice://HOST:PORT").argParser(hostKind).default("auto");
 }

@@ -9,7 +9,7 @@ export const EXIT = Object.freeze({
 });
 
 /** Codes of errors that are the command line's own fault. */
-const USAGE_CODES = new Set(["OPTION_INVALID", "INVALID_ARGUMENT"]);
+const USAGE_CODES = new Set(["OPTION_INVALID", "INVALID_ARGUMENT", "IMAGE_SPEC_INVALID"]);
 
 export function exitCodeOf(code: string): number {
   if (code === "ABORTED") return EXIT.interrupted;

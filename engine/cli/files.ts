@@ -9,7 +9,7 @@ import writeFileAtomic from "write-file-atomic";
 import { CoppiceError } from "../../sandbox-pool/index.js";
 import { reasonOf } from "../errors.js";
 
-function outputFailed(path: string, cause: unknown): CoppiceError {
+export function outputFailed(path: string, cause: unknown): CoppiceError {
   return new CoppiceError(`${path} can not be written: ${reasonOf(cause)}`, {
     code: "OUTPUT_FAILED",
     faultDomain: "store",

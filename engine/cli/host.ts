@@ -3,17 +3,11 @@
 import Table from "cli-table3";
 import { type Command, Option } from "commander";
 
-import {
-  connectHost,
-  type HostInfo,
-  type HostStats,
-  hostStatus,
-  startHost,
-  stopHosts,
-} from "../../sandbox-pool/index.js";
-import { type HostKind, hostKind, positiveNumber } from "./arguments.js";
+import { hostStatus, startHost, stopHosts } from "../../sandbox-pool/index.js";
+import { positiveNumber } from "./arguments.js";
 import { number } from "./display.js";
 import { EXIT } from "./exit-codes.js";
+import { addStats } from "./host-stats.js";
 import type { ProgramParts } from "./program.js";
 
 interface StartOptions {
@@ -23,11 +17,6 @@ interface StartOptions {
 
 /** A day. */
 const MAX_IDLE_MINUTES = 24 * 60;
-
-interface HostOptions {
-  readonly host: HostKind;
-  readonly json?: boolean;
-}
 
 /** Long enough to work with a host that was started on purpose, short enough to be forgotten. */
 const IDLE_MINUTES = 30;
@@ -50,11 +39,7 @@ export function addHostCommands(program: Command, parts: ProgramParts): void {
     .option("--json", "print it as JSON")
     .addHelpText("after", "\nExample:\n  coppice host status --json")
     .action(async (options: { readonly json?: boolean }) => parts.onDone(await status(options, parts)));
-  withHost(host.command("stats"))
-    .description("What runs on the host, and how much memory it has left. Starts it where none runs.")
-    .option("--json", "print it as JSON")
-    .addHelpText("after", "\nExample:\n  coppice host stats --json")
-    .action(async (options: HostOptions) => parts.onDone(await stats(options, parts)));
+  addStats(host, parts);
 }
 
 function addStart(host: Command, parts: ProgramParts): void {
@@ -112,35 +97,4 @@ async function status(options: { readonly json?: boolean }, { terminal }: Progra
   }
   terminal.print(table.toString());
   return EXIT.done;
-}
-
-function withHost(command: Command): Command {
-  const option = new Option("--host <host>", "auto, kvm, carrier or coppice://HOST:PORT");
-  return command.addOption(option.argParser(hostKind).default("auto"));
-}
-
-async function stats(options: HostOptions, { terminal, signal }: ProgramParts): Promise<number> {
-  await using host = await connectHost({ kind: options.host, signal, onProgress: (text) => terminal.log(text) });
-  const found = await host.stats({ signal });
-  terminal.print(options.json === true ? JSON.stringify({ ...host.info, ...found }) : statsTable(host.info, found));
-  return EXIT.done;
-}
-
-function statsTable(info: HostInfo, found: HostStats): string {
-  const table = new Table({ style: { head: [], border: [] } });
-  const { sandboxes, checkpoints, memory, counters } = found;
-  const mebibytes = (bytes: number): string => `${number(Math.round(bytes / 2 ** 20))} MiB`;
-  const list = (counts: Readonly<Record<string, number>>): string =>
-    Object.entries(counts)
-      .map(([name, count]) => `${number(count)} ${name}`)
-      .join(", ");
-  table.push(
-    ["host", `${info.kind}, ${info.cpus} CPUs, coppiced ${info.version}`],
-    ["memory", `${mebibytes(memory.availableBytes)} of ${mebibytes(memory.totalBytes)} available`],
-    ["sessions", number(found.sessions)],
-    ["sandboxes", list(sandboxes)],
-    ["checkpoints", list(checkpoints)],
-    ["since start", list(counters)],
-  );
-  return table.toString();
 }

@@ -7,13 +7,20 @@ const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 /** From a signal to the end of the process, whatever hangs. */
 const LIMIT_MS = 4_500;
 
+/** Takes a signal, or leaves it: false is "end everything". */
+export type SignalHandler = (name: NodeJS.Signals) => boolean;
+
 export interface Interrupts extends Disposable {
   readonly signal: AbortSignal;
+  /** Until it is disposed, `handler` is asked first. */
+  redirect(handler: SignalHandler): Disposable;
 }
 
 export function listenForInterrupts(log: (text: string) => void): Interrupts {
   const controller = new AbortController();
+  let handler: SignalHandler | undefined;
   const onSignal = (name: NodeJS.Signals): void => {
+    if (!controller.signal.aborted && handler?.(name) === true) return;
     if (controller.signal.aborted) process.exit(EXIT.interrupted);
     log(`${name}: cleaning up (once more to end at once)`);
     setTimeout(() => process.exit(EXIT.interrupted), LIMIT_MS).unref();
@@ -22,6 +29,14 @@ export function listenForInterrupts(log: (text: string) => void): Interrupts {
   for (const name of SIGNALS) process.on(name, onSignal);
   return {
     signal: controller.signal,
+    redirect: (wanted) => {
+      handler = wanted;
+      return {
+        [Symbol.dispose]: () => {
+          if (handler === wanted) handler = undefined;
+        },
+      };
+    },
     [Symbol.dispose]: () => {
       for (const name of SIGNALS) process.off(name, onSignal);
     },

@@ -13,7 +13,12 @@ async function main(args: readonly string[]): Promise<number> {
   const terminal = processTerminal();
   using interrupts = listenForInterrupts((text) => terminal.log(text));
   let exitCode: number = EXIT.done;
-  const program = makeProgram({ terminal, signal: interrupts.signal, onDone: (code) => (exitCode = code) });
+  const program = makeProgram({
+    terminal,
+    signal: interrupts.signal,
+    onSignal: (handler) => interrupts.redirect(handler),
+    onDone: (code) => (exitCode = code),
+  });
   try {
     await program.parseAsync(args, { from: "user" });
     return exitCode;

@@ -18,7 +18,12 @@ async function parse(...args: readonly string[]): Promise<Outcome> {
     isInteractive: false,
     columns: 80,
   };
-  const program = makeProgram({ terminal, signal: new AbortController().signal, onDone: () => {} });
+  const program = makeProgram({
+    terminal,
+    signal: new AbortController().signal,
+    onSignal: () => ({ [Symbol.dispose]: () => {} }),
+    onDone: () => {},
+  });
   let exitCode = 0;
   await program.parseAsync(args, { from: "user" }).catch((error: CommanderError) => {
     exitCode = error.exitCode;
@@ -36,6 +41,27 @@ describe("words and options", () => {
     expect(printed).toContain("Examples:");
   });
 
+  it.each([
+    "demo",
+    "doctor",
+    "shell",
+    "exec",
+    "cp",
+    "ps",
+    "checkpoints tree",
+    "image build",
+    "image ls",
+    "image rm",
+    "host start",
+    "host stop",
+    "host status",
+    "host stats",
+  ])("of %s are explained, with an example of it", async (words) => {
+    const { printed, exitCode } = await parse(...words.split(" "), "--help");
+    expect(exitCode).toBe(0);
+    expect(printed).toMatch(new RegExp(`Examples?:[^]*coppice ${words}`));
+  });
+
   it("tell the version of the package", async () => {
     expect((await parse("--version")).printed).toMatch(/^\d+\.\d+\.\d+$/);
   });
@@ -50,6 +76,13 @@ describe("words and options", () => {
     [["demo", "--host", "cloud"], "Give auto, kvm, carrier or coppice://HOST:PORT."],
     [["demo", "surplus"], "too many arguments"],
     [["host", "statz"], "Did you mean stats?"],
+    [["shel", "debian"], "Did you mean shell?"],
+    [["image", "lst"], "Did you mean ls?"],
+    [["checkpoints", "tre"], "Did you mean tree?"],
+    [["exec", "debian"], "missing required argument 'command'"],
+    [["exec", "debian", "--memory", "1", "--", "true"], "Give a whole number from 80 to 65536."],
+    [["exec", "debian", "--env", "nonsense", "--", "true"], "Give NAME=VALUE."],
+    [["image", "build", "--file", "nonsense"], "Give GUEST=HOST"],
   ])("such as %j are refused, naming what is wrong", async (args, message) => {
     const { exitCode, printed, logged } = await parse(...args);
     expect(exitCode).not.toBe(0);

@@ -1,17 +1,25 @@
 /** Words and options of the command line. */
 
-import { Command, Option } from "commander";
-
-import { hostKind, positiveNumber, wholeNumber } from "./arguments.js";
+import { Command } from "commander";
+import { hostOption, positiveNumber, wholeNumber } from "./arguments.js";
+import { addCheckpoints } from "./checkpoints.js";
+import { addCp } from "./cp.js";
 import { DEMO_DEFAULTS, type DemoOptions, demo } from "./demo.js";
 import { addDoctor } from "./doctor.js";
+import { addExec } from "./exec.js";
 import { addHostCommands } from "./host.js";
+import { addImageCommands } from "./image.js";
+import type { Interrupts } from "./interrupts.js";
+import { addPs } from "./ps.js";
+import { addShell } from "./shell/command.js";
 import type { Terminal } from "./terminal.js";
 import { packageVersion } from "./version.js";
 
 export interface ProgramParts {
   readonly terminal: Terminal;
   readonly signal: AbortSignal;
+  /** Gives signals to the command, until what this returns is disposed. */
+  readonly onSignal: Interrupts["redirect"];
   /** Receives the exit code of the command that ran. */
   readonly onDone: (exitCode: number) => void;
 }
@@ -32,6 +40,12 @@ export function makeProgram(parts: ProgramParts): Command {
   addDemo(program, parts);
   addDoctor(program, parts);
   addHostCommands(program, parts);
+  addImageCommands(program, parts);
+  addShell(program, parts);
+  addExec(program, parts);
+  addCp(program, parts);
+  addPs(program, parts);
+  addCheckpoints(program, parts);
   return program;
 }
 
@@ -55,9 +69,7 @@ function addDemo(program: Command, { terminal, signal, onDone }: ProgramParts): 
     .option("--in-flight <n>", "trials under way at once; part of the result", wholeNumber(1, 1024), inFlight)
     .option("--out <dir>", "folder for map.svg, tree.json, trajectory.txt, summary.json and ledger.sqlite", out)
     .option("--json <file>", "write the summary for programs to this file too")
-    .addOption(
-      new Option("--host <host>", "auto, kvm, carrier or coppice://HOST:PORT").argParser(hostKind).default("auto"),
-    )
+    .addOption(hostOption())
     .addHelpText(
       "after",
       `

@@ -31,7 +31,12 @@ export interface ImageFile {
 /** Any moment will do, as long as it is the same for all: nothing in an image tells when it was made. */
 const SOURCE_DATE_EPOCH = "1700000000";
 
-const IMAGE_FILE = "image.erofs";
+/** Name of an image in its cache entry. */
+export const IMAGE_FILE = "image.erofs";
+
+export function imagesDirectory(cache = cacheDirectory()): string {
+  return join(cache, "images");
+}
 
 /**
  * Builds the image, or finds it in the cache. Throws `IMAGE_SPEC_INVALID`, `IMAGE_PACKAGE_NOT_FOUND`,
@@ -40,7 +45,7 @@ const IMAGE_FILE = "image.erofs";
 export async function buildImageFile(spec: ImageSpec, options: BuildImageOptions = {}): Promise<ImageFile> {
   const resolved = resolveImageSpec(spec);
   const id = imageId(resolved);
-  const parent = join(options.cacheDirectory ?? cacheDirectory(), "images");
+  const parent = imagesDirectory(options.cacheDirectory);
   const entry = await cached({
     parent,
     key: id.replace("sha256:", ""),
@@ -49,7 +54,8 @@ export async function buildImageFile(spec: ImageSpec, options: BuildImageOptions
     onProgress: options.onProgress,
     build: async (directory) => {
       await build(resolved, { id, directory, options });
-      return { suite: resolved.suite, packages: resolved.packages.join(" ") };
+      const files = [...resolved.files.keys()].join("\n");
+      return { suite: resolved.suite, packages: resolved.packages.join(" "), files };
     },
   });
   await prune(parent, { keep: DEFAULTS.keepImages, maxAgeMs: DEFAULTS.keepEntriesMs });

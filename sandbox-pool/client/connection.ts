@@ -28,6 +28,8 @@ export interface CallSpec {
   readonly deadlineMs?: number | undefined;
   /** Bytes of chunks that are accepted; more ends the call with `GUEST_MISBEHAVED`. Default: none. */
   readonly maxChunkBytes?: number | undefined;
+  /** Receives chunks as they come; none is collected then, and `maxChunkBytes` does not count. */
+  readonly onChunk?: ((chunk: Chunk) => void) | undefined;
   /**
    * Receives the result of a call that its caller has given up (aborted, out of time): what it made must be ended, since
    * nobody else knows of it.
@@ -211,6 +213,10 @@ class SocketConnection implements Connection {
 
   #addChunk(id: number, pending: Pending, chunk: Chunk): void {
     if (pending.settle === undefined) {
+      return;
+    }
+    if (pending.spec.onChunk !== undefined) {
+      pending.spec.onChunk(chunk);
       return;
     }
     pending.chunkBytes += chunk.data.length;

@@ -87,7 +87,7 @@ function greet(socket: Socket, reader: FrameReader, options: DialOptions): Promi
 function hello(options: DialOptions): object {
   return {
     protocol: CLIENT_PROTOCOL,
-    client: `coppice-node/${process.versions.node}`,
+    client: `process ${process.pid}, Node ${process.versions.node}`,
     token: options.token,
     session: options.session,
     realtimeNs: BigInt(Date.now()) * NANOSECONDS_PER_MS,

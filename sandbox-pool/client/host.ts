@@ -5,10 +5,12 @@ import type {
   Checkpoint,
   ForkOptions,
   ForkResult,
+  Guest,
   Host,
   HostAddress,
   HostCloseOptions,
   HostInfo,
+  HostInventory,
   HostStats,
   Image,
   ImageSpec,
@@ -19,6 +21,7 @@ import type {
 import { createWarmPool, type Lease, type WarmPool } from "../pool/warm-pool.js";
 import { type CheckpointFacts, createCheckpoint, nothingForked } from "./checkpoint.js";
 import { type Connection, hostClosed } from "./connection.js";
+import { createGuest } from "./guest.js";
 import { checkpointLostSchema, expectMessage, results, sandboxEndedSchema } from "./messages.js";
 import { createSandbox, type Life } from "./sandbox.js";
 import { createSession, type Session } from "./session.js";
@@ -65,6 +68,7 @@ class HostHandle implements Host {
   readonly templates: Host["templates"];
   readonly checkpoints: Host["checkpoints"];
   readonly sandboxes: Host["sandboxes"];
+  readonly guests: Host["guests"];
   readonly pool: Pool;
   readonly #backend: HostBackend;
   readonly #session: Session;
@@ -103,6 +107,7 @@ class HostHandle implements Host {
         return this.#sandbox({ id, stages: [] });
       },
     });
+    this.guests = Object.freeze({ get: (id: string) => this.#guestOf(id) });
     session.connection.subscribe({
       onEvent: (event, params) => {
         if (event === "sandbox.ended") {
@@ -122,6 +127,17 @@ class HostHandle implements Host {
     const schema = results.hostStats;
     const { result } = await this.#session.request({ method: "host.stats", params: {}, schema, spec: options });
     return result;
+  }
+
+  async inventory(options: CallOptions & { readonly memory?: boolean } = {}): Promise<HostInventory> {
+    checkInput(inputs.inventoryOptions, options, "options");
+    const { memory = false, ...spec } = options;
+    const schema = results.inventory;
+    const { result } = await this.#session.request({ method: "host.list", params: { memory }, schema, spec });
+    return {
+      sandboxes: result.sandboxes.map(({ sandbox, ...row }) => ({ id: sandbox, ...row })),
+      checkpoints: result.checkpoints.map(({ checkpoint, ...row }) => ({ id: checkpoint, ...row })),
+    };
   }
 
   async memoryUsage(
@@ -190,6 +206,15 @@ class HostHandle implements Host {
       },
       toCheckpoint: (facts) => this.#checkpoint(facts, "session"),
     });
+  }
+
+  #guestOf(id: string): Guest {
+    checkInput(inputs.id, id, "id");
+    return createGuest(
+      ({ op, args, schema, spec = {} }) =>
+        this.#session.request({ method: "host.call", params: { sandbox: id, op, args }, schema, spec }),
+      () => id,
+    );
   }
 
   #checkpoint(facts: CheckpointFacts, ownership: TemplateOwnership): Checkpoint {

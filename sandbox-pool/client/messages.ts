@@ -50,6 +50,9 @@ export const daemonFrameSchema = z.union([
 
 const exit = z.object({ exitCode: z.number().int().nullable(), signal: z.string().nullable() });
 const sandboxId = z.object({ sandbox: id });
+const memoryUsage = z.object({ privateBytes: count, totalBytes: count });
+const owner = z.object({ session: z.string(), client: z.string() });
+const fileKind = z.enum(["file", "directory", "symlink", "fifo", "socket", "block", "character"]);
 
 /** Results by method and agent operation. */
 export const results = Object.freeze({
@@ -87,15 +90,47 @@ export const results = Object.freeze({
   console: z.object({ data: bytes }),
   share: z.object({ checkpoint: id, dirtyPages: count.optional() }),
   lookup: z.object({ checkpoint: id.nullable(), dirtyPages: count.optional() }),
-  memoryUsage: z.object({ privateBytes: count, totalBytes: count }),
-  exec: exit.extend({ timedOut: z.boolean(), truncated: z.boolean() }),
+  memoryUsage,
+  exec: exit.extend({ timedOut: z.boolean(), truncated: z.boolean(), droppedBytes: count }),
+  execStarted: z.object({ pid: count }),
+  execWrite: z.object({ open: z.boolean() }),
+  execKill: z.object({ running: z.boolean() }),
+  execList: z.object({ processes: z.array(z.object({ name: z.string(), pid: count, running: z.boolean() })) }),
+  ptyAttach: z.object({ exit }),
   ptySend: z.object({
     data: bytes,
     reason: z.enum(["input", "quiet", "pattern", "none", "exit", "timeout", "limit"]),
     exit: exit.nullish(),
   }),
-  fileRead: z.object({ size: count }),
-  fileList: z.object({ entries: z.array(z.object({ name: z.string(), kind: z.string() })) }),
+  fileRead: z.object({ size: count, file: z.string() }),
+  fileList: z.object({ entries: z.array(z.object({ name: z.string(), kind: fileKind })) }),
+  fileStat: z.object({ kind: fileKind, size: count, mode: count, mtimeNs: z.union([z.number(), z.bigint()]) }),
+  fileReadlink: z.object({ target: z.string() }),
+  uploadBegin: z.object({ upload: count }),
+  inventory: z.object({
+    sandboxes: z.array(
+      z.object({
+        sandbox: id,
+        owner,
+        state: z.enum(["booting", "ready", "leased", "poisoned"]),
+        checkpoint: id.nullable(),
+        ageMs: count,
+        memory: memoryUsage.nullable(),
+      }),
+    ),
+    checkpoints: z.array(
+      z.object({
+        checkpoint: id,
+        owner: owner.nullable(),
+        name: z.string().nullable(),
+        parent: id.nullable(),
+        dirtyPages: count,
+        children: count,
+        ageMs: count,
+        memory: memoryUsage.nullable(),
+      }),
+    ),
+  }),
 });
 
 export const sandboxEndedSchema = z.object({

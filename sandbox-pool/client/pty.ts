@@ -1,11 +1,11 @@
 /** Terminals of a guest. */
 
-import type { CallOptions, Pty, PtyExchange, PtyOutput, PtyReadOptions } from "../api.js";
+import type { CallOptions, Pty, PtyExchange, PtyExit, PtyOutput, PtyReadOptions } from "../api.js";
 import { DEFAULTS } from "../defaults.js";
-import { toBytes } from "./files.js";
+import type { AgentCall } from "./agent-call.js";
 import { results } from "./messages.js";
 import { toRustPattern } from "./pattern.js";
-import type { AgentCall } from "./sandbox.js";
+import { toBytes } from "./to-bytes.js";
 import { checkInput, inputs, invalidArgument } from "./validation.js";
 
 export function createPty(agent: AgentCall, name: string): Pty {
@@ -29,6 +29,23 @@ class AgentPty implements Pty {
 
   read(): PtyExchange {
     return this.send("");
+  }
+
+  async attach(options: CallOptions & { readonly onOutput: (piece: Uint8Array) => void }): Promise<PtyExit> {
+    checkInput(inputs.ptyAttachOptions, options, "options");
+    const { onOutput, signal, deadlineMs = DEFAULTS.maxDeadlineMs } = options;
+    const { result } = await this.#agent({
+      op: "pty.attach",
+      args: { name: this.name },
+      schema: results.ptyAttach,
+      spec: { signal, deadlineMs, onChunk: ({ data }) => onOutput(data) },
+    });
+    return result.exit;
+  }
+
+  async write(data: string | Uint8Array, options: CallOptions = {}): Promise<void> {
+    checkInput(inputs.ptyData, data, "data");
+    await this.#plain("pty.write", { data: toBytes(data) }, options);
   }
 
   async resize(columns: number, rows: number, options: CallOptions = {}): Promise<void> {

@@ -3,9 +3,12 @@
 import type {
   CallOptions,
   Checkpoint,
+  Command,
   ExecOptions,
-  ExecResult,
   ForkOptions,
+  Guest,
+  GuestProcess,
+  ProcessRow,
   Pty,
   PtyOpenOptions,
   RewindOptions,
@@ -14,21 +17,14 @@ import type {
   SandboxFiles,
   Stages,
 } from "../api.js";
-import { DEFAULTS } from "../defaults.js";
 import { CoppiceError } from "../errors.js";
+import type { AgentCall } from "./agent-call.js";
 import type { CheckpointFacts } from "./checkpoint.js";
-import type { CallSpec, Chunk } from "./connection.js";
-import { createFiles, toBytes } from "./files.js";
+import { createGuest } from "./guest.js";
 import { results } from "./messages.js";
-import { createPty } from "./pty.js";
 import { mayMove, moveSandbox, type SandboxState } from "./sandbox-state.js";
-import type { Answer, GuestWatcher, Request, Session } from "./session.js";
+import type { GuestWatcher, Session } from "./session.js";
 import { checkInput, inputs } from "./validation.js";
-
-/** One call of the guest's agent, in a sandbox that must be usable. */
-export type AgentCall = <T>(
-  call: Pick<Request<T>, "schema"> & { readonly op: string; readonly args: object; readonly spec?: CallSpec },
-) => Promise<Answer<T>>;
 
 /** What a handle stands for between two rewinds. */
 export interface Life {
@@ -59,7 +55,7 @@ export function createSandbox(parts: SandboxParts): Sandbox {
 }
 
 class SandboxHandle implements Sandbox, GuestWatcher {
-  readonly files: SandboxFiles;
+  readonly #guest: Guest;
   readonly #parts: SandboxParts;
   readonly #session: Session;
   #life: Life;
@@ -78,7 +74,7 @@ class SandboxHandle implements Sandbox, GuestWatcher {
     this.#life = parts.life;
     this.#stages = parts.life.stages;
     this.#follow(parts.life);
-    this.files = createFiles(this.#agent);
+    this.#guest = createGuest(this.#agent, () => this.id);
     this.#session.watch(this.id, this);
   }
 
@@ -86,57 +82,35 @@ class SandboxHandle implements Sandbox, GuestWatcher {
     return this.#life.id;
   }
 
+  get files(): SandboxFiles {
+    return this.#guest.files;
+  }
+
   get stages(): Stages {
     return this.#stages;
   }
 
-  async exec(argv: readonly string[], options: ExecOptions = {}): Promise<ExecResult> {
-    checkInput(inputs.argv, argv, "argv");
-    checkInput(inputs.execOptions, options, "options");
-    const { signal, deadlineMs, stdin, ...rest } = options;
-    const timeoutMs = options.timeoutMs ?? DEFAULTS.exec.timeoutMs;
-    const outputLimitBytes = options.outputLimitBytes ?? DEFAULTS.exec.outputLimitBytes;
-    const { result, chunks } = await this.#agent({
-      op: "exec",
-      args: { ...rest, argv, timeoutMs, outputLimitBytes, ...(stdin === undefined ? {} : { stdin: toBytes(stdin) }) },
-      schema: results.exec,
-      spec: {
-        signal,
-        deadlineMs: deadlineMs ?? timeoutMs + DEFAULTS.connection.guestGraceMs,
-        maxChunkBytes: outputLimitBytes,
-      },
-    });
-    const stdoutBytes = joinStream(chunks, "stdout");
-    const stderrBytes = joinStream(chunks, "stderr");
-    const decoder = new TextDecoder();
-    return {
-      stdout: decoder.decode(stdoutBytes),
-      stderr: decoder.decode(stderrBytes),
-      stdoutBytes,
-      stderrBytes,
-      exitCode: result.exitCode,
-      signal: result.signal,
-      timedOut: result.timedOut,
-      truncated: result.truncated,
-    };
+  readonly exec: Guest["exec"] = ((command: Command, options?: ExecOptions) =>
+    this.#guest.exec(command, options)) as Guest["exec"];
+
+  process(name: string): GuestProcess {
+    return this.#guest.process(name);
   }
 
-  async openPty(argv: readonly string[], options: PtyOpenOptions): Promise<Pty> {
-    checkInput(inputs.argv, argv, "argv");
-    checkInput(inputs.ptyOpenOptions, options, "options");
-    const { name, env, cwd, columns = DEFAULTS.pty.columns, rows = DEFAULTS.pty.rows, ...spec } = options;
-    const args = { name, argv, env, cwd, cols: columns, rows };
-    await this.#agent({ op: "pty.open", args, schema: results.empty, spec });
-    return this.pty(name);
+  processes(options?: CallOptions): Promise<readonly ProcessRow[]> {
+    return this.#guest.processes(options);
+  }
+
+  openPty(argv: readonly string[], options: PtyOpenOptions): Promise<Pty> {
+    return this.#guest.openPty(argv, options);
   }
 
   pty(name: string): Pty {
-    return createPty(this.#agent, name);
+    return this.#guest.pty(name);
   }
 
-  async ping(options: CallOptions = {}): Promise<void> {
-    checkInput(inputs.callOptions, options, "options");
-    await this.#agent({ op: "ping", args: {}, schema: results.empty, spec: options });
+  ping(options?: CallOptions): Promise<void> {
+    return this.#guest.ping(options);
   }
 
   async park(options: CallOptions & { readonly name?: string } = {}): Promise<Checkpoint> {
@@ -405,8 +379,4 @@ async function rootOf(error: unknown, life: Life): Promise<unknown> {
     await life.begun;
   }
   return error;
-}
-
-function joinStream(chunks: readonly Chunk[], stream: string): Uint8Array {
-  return Buffer.concat(chunks.filter((chunk) => chunk.stream === stream).map((chunk) => chunk.data));
 }

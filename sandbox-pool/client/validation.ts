@@ -12,6 +12,7 @@ const MAX_ARGUMENTS = 4_096;
 /** Linux PATH_MAX. */
 const MAX_PATH_BYTES = 4_096;
 const MAX_NAME_LENGTH = 256;
+const MAX_GUEST_NAME_BYTES = 128;
 const MAX_TERMINAL_CELLS = 10_000;
 const PERMISSION_BITS = 0o7777;
 const MAX_PORT = 65_535;
@@ -33,6 +34,9 @@ const callback = z.custom((value) => typeof value === "function", "must be a fun
 const data = z.union([z.string(), z.custom<Uint8Array>((value) => value instanceof Uint8Array)], {
   error: "must be a string or a Uint8Array",
 });
+const stream = z.custom<AsyncIterable<string | Uint8Array>>(
+  (value) => typeof value === "object" && value !== null && Symbol.asyncIterator in value,
+);
 const call = z.strictObject({ signal: signal.optional(), deadlineMs: milliseconds.optional() });
 
 const environment = z.record(
@@ -50,12 +54,25 @@ const directory = z
   .refine((path) => path.startsWith("/"), "must be an absolute path, starting with '/'")
   .refine(shortEnough(MAX_PATH_BYTES), `must be shorter than ${MAX_PATH_BYTES} bytes`);
 
+const user = z
+  .string()
+  .regex(/^[^:\0]+(:[^:\0]+)?$/, "must be a user's name or number, with :GROUP where it is not to be the user's own");
+
+const program = call.extend({ env: environment.optional(), cwd: directory.optional(), user: user.optional() });
+
 const ptyRead = call.extend({
   timeoutMs: milliseconds.optional(),
   maxBytes: z.number().int().positive().max(DEFAULTS.files.writeLimitBytes).optional(),
 });
 const cells = z.number().int().positive().max(MAX_TERMINAL_CELLS);
 const name = z.string().min(1).max(MAX_NAME_LENGTH).refine(noNul, "must not contain NUL characters");
+
+/** The agent's limit. */
+const ptyName = z
+  .string()
+  .min(1)
+  .refine(noNul, "must not contain NUL characters")
+  .refine(shortEnough(MAX_GUEST_NAME_BYTES + 1), `must be at most ${MAX_GUEST_NAME_BYTES} bytes`);
 
 const port = z.number().int().min(1).max(MAX_PORT);
 
@@ -94,27 +111,53 @@ const poolOptions = z.strictObject({
 export const inputs = Object.freeze({
   argv: z.array(argument).min(1, "must hold at least the program").max(MAX_ARGUMENTS),
   callOptions: call,
-  execOptions: call.extend({
-    env: environment.optional(),
-    cwd: directory.optional(),
-    stdin: data.optional(),
+  command: z
+    .string()
+    .min(1, "must not be empty")
+    .refine(noNul, "must not contain NUL characters")
+    .refine(shortEnough(MAX_ARGUMENT_BYTES), `must be shorter than ${MAX_ARGUMENT_BYTES} bytes`),
+  execOptions: program.extend({
+    stdin: z.union([data, stream], { error: "must be a string, a Uint8Array or an AsyncIterable of them" }).optional(),
     timeoutMs: milliseconds.optional(),
     outputLimitBytes: z.number().int().positive().optional(),
+    onStdout: callback.optional(),
+    onStderr: callback.optional(),
+    name: ptyName.optional(),
+    background: z.literal(false).optional(),
   }),
-  ptyOpenOptions: call.extend({
-    name,
-    env: environment.optional(),
-    cwd: directory.optional(),
+  backgroundOptions: program.extend({
+    background: z.literal(true),
+    name: ptyName.optional(),
+    stdin: data.optional(),
+    stdinOpen: z.boolean().optional(),
+    timeoutMs: milliseconds.optional(),
+    outputLimitBytes: z.number().int().positive().max(DEFAULTS.exec.maxBackgroundBytes).optional(),
+  }),
+  waitOptions: call.extend({ onStdout: callback.optional(), onStderr: callback.optional() }),
+  writeOptions: call.extend({ end: z.boolean().optional() }),
+  ptyOpenOptions: program.extend({
+    name: ptyName,
     columns: cells.optional(),
     rows: cells.optional(),
   }),
   ptyReadOptions: ptyRead,
   ptyQuietOptions: ptyRead.extend({ quietMs: milliseconds.optional() }),
   ptyData: data,
-  ptyName: name,
+  ptyName,
+  ptyAttachOptions: call.extend({ onOutput: callback }),
   terminalSize: z.object({ columns: cells, rows: cells }),
   signalName: z.string().regex(/^(SIG)?[A-Z][A-Z0-9+-]{1,15}$/, "must be a signal's name, such as SIGINT"),
   path: directory,
+  linkTarget: z
+    .string()
+    .min(1)
+    .refine(noNul, "must not contain NUL characters")
+    .refine(shortEnough(MAX_PATH_BYTES), `must be shorter than ${MAX_PATH_BYTES} bytes`),
+  fileStream: stream.refine(() => true, "must be an AsyncIterable"),
+  fileSource: z.union([z.custom<Uint8Array>((value) => value instanceof Uint8Array), stream], {
+    error: "must be a Uint8Array or an AsyncIterable",
+  }),
+  inventoryOptions: call.extend({ memory: z.boolean().optional() }),
   fileData: data.refine(
     (value) => Buffer.byteLength(value) <= DEFAULTS.files.writeLimitBytes,
     `must be at most ${DEFAULTS.files.writeLimitBytes} bytes; write the rest with files.append`,

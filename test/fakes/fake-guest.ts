@@ -133,6 +133,9 @@ export async function callFakeGuest(
   if (op === "exec") {
     return await exec(guest, software, call);
   }
+  if (op === "exec.window") {
+    return {};
+  }
   if (op.startsWith("pty.")) {
     return callPty(guest.memory, software, op, args);
   }
@@ -157,11 +160,12 @@ async function exec(
   const stdin = Buffer.from((args["stdin"] as Uint8Array | undefined) ?? []);
   const result = await command({ argv, stdin, guest, signal: AbortSignal.any([signal, timeout]) });
   let left = Number(args["outputLimitBytes"]);
-  let isTruncated = false;
+  if (args["name"] !== undefined) emit("started", Buffer.from("2"));
+  let droppedBytes = 0;
   for (const stream of ["stdout", "stderr"] as const) {
     const data = Buffer.from(result[stream] ?? "");
-    isTruncated ||= data.length > left;
     const kept = data.subarray(0, left);
+    droppedBytes += data.length - kept.length;
     left -= kept.length;
     for (let offset = 0; offset < kept.length; offset += CHUNK_BYTES) {
       emit(stream, kept.subarray(offset, offset + CHUNK_BYTES));
@@ -171,7 +175,8 @@ async function exec(
     exitCode: timeout.aborted ? null : (result.exitCode ?? 0),
     signal: timeout.aborted ? "SIGKILL" : null,
     timedOut: timeout.aborted,
-    truncated: isTruncated,
+    truncated: droppedBytes > 0,
+    droppedBytes,
     durationUs: Math.round((performance.now() - started) * 1_000),
   };
 }
@@ -263,8 +268,10 @@ function callFile(memory: FakeMemory, op: string, args: Args, emit: Emit): unkno
   if (op === "file.stat") {
     return { kind: "file", size: known.length, mode: 0o644, mtimeNs: 0 };
   }
-  for (let offset = 0; offset < known.length; offset += CHUNK_BYTES) {
-    emit("data", known.subarray(offset, offset + CHUNK_BYTES));
+  const start = Number(args["offset"] ?? 0);
+  const wanted = known.subarray(start, start + Number(args["limit"] ?? known.length));
+  for (let offset = 0; offset < wanted.length; offset += CHUNK_BYTES) {
+    emit("data", wanted.subarray(offset, offset + CHUNK_BYTES));
   }
-  return { size: known.length };
+  return { size: wanted.length, file: "0:1" };
 }

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::exec::{Execs, Stream};
 use crate::failure::{Coded, Failure};
 use crate::file_jobs::FileJobs;
-use crate::files::{self, Files};
+use crate::files;
 use crate::identity::{self, Identity, ResumeRequest};
 use crate::outbox::RequestKey;
 use crate::poller::{Ready, Token};
@@ -20,6 +20,7 @@ use crate::port::{Port, PortError, PortKind, Received};
 use crate::procfs;
 use crate::ptys::Ptys;
 use crate::sys::{self, READABLE, WRITABLE};
+use crate::uploads::Uploads;
 
 /// Pieces of one large request that are read before anything else has its turn.
 const READS_A_TURN: u32 = 64;
@@ -98,7 +99,7 @@ pub struct Agent {
     generation: u64,
     execs: Execs,
     ptys: Ptys,
-    files: Files,
+    uploads: Uploads,
     file_jobs: FileJobs,
     ended: Option<Ended>,
 }
@@ -129,7 +130,7 @@ impl Agent {
             generation: 0,
             execs: Execs::default(),
             ptys: Ptys::default(),
-            files: Files::default(),
+            uploads: Uploads::default(),
             file_jobs: FileJobs::default(),
             ended: None,
         })
@@ -182,8 +183,8 @@ impl Agent {
         if !self.context.outbox.is_full() && !self.context.paused.is_empty() {
             for token in std::mem::take(&mut self.context.paused) {
                 match token {
-                    Token::ExecStdout(slot) => self.execs.on_room(&mut self.context, slot, Stream::Stdout),
-                    Token::ExecStderr(slot) => self.execs.on_room(&mut self.context, slot, Stream::Stderr),
+                    Token::ExecStdout(slot) | Token::ExecStderr(slot) => self.execs.on_room(&mut self.context, slot),
+                    Token::Pty(slot) => self.ptys.on_room(&mut self.context, slot),
                     _ => {}
                 }
             }
@@ -205,7 +206,7 @@ impl Agent {
             Token::Signals => self.on_children_ended(),
             Token::ExecStdout(slot) => self.execs.on_output(context, slot, Stream::Stdout),
             Token::ExecStderr(slot) => self.execs.on_output(context, slot, Stream::Stderr),
-            Token::ExecStdin(slot) => self.execs.on_input_room(slot),
+            Token::ExecStdin(slot) => self.execs.on_input_room(context, slot),
             Token::ExecTimer(slot) => self.execs.on_timer(context, slot),
             Token::Leftover(slot) => self.execs.on_leftover(context, slot),
             Token::Pty(slot) | Token::PtyLook(slot) => self.with_ptys(|ptys, context, orphans| {
@@ -282,18 +283,32 @@ impl Agent {
         match op {
             "clock" => self.set_clock(key, args)?,
             "exec" => self.execs.start(context, key, args, self.null.as_raw_fd())?,
+            "exec.write" => self.execs.write(context, key, args)?,
+            "exec.window" => self.execs.open_window(context, key, args)?,
+            "exec.kill" => self.execs.kill(context, key, args)?,
+            "exec.wait" => self.execs.wait(context, key, args)?,
+            "exec.list" => self.execs.list(context, key, args)?,
             "cancel" => self.cancel(key, args)?,
             "pty.open" => self.ptys.open(context, key, args)?,
             "pty.send" => self.with_ptys(|ptys, context, orphans| ptys.send(context, key, args, orphans))?,
+            "pty.attach" => self.ptys.attach(context, key, args)?,
+            "pty.write" => self.ptys.write(context, key, args)?,
             "pty.resize" => self.ptys.resize(context, key, args)?,
             "pty.signal" => self.ptys.signal(context, key, args)?,
             "pty.close" => self.ptys.close(context, key, args)?,
             "pty.list" => self.ptys.list(context, key, args)?,
             "file.read" => self.file_jobs.read(key, args)?,
-            "file.write" => self.files.write(context, key, args)?,
+            "file.write" => files::write(context, key, args)?,
             "file.stat" => files::stat(context, key, args)?,
             "file.list" => files::list(context, key, args)?,
             "file.mkdir" => files::make_directory(context, key, args)?,
+            "file.move" => files::move_entry(context, key, args)?,
+            "file.symlink" => files::make_link(context, key, args)?,
+            "file.readlink" => files::read_link(context, key, args)?,
+            "upload.begin" => self.uploads.begin(context, key, args)?,
+            "upload.write" => self.uploads.write(context, key, args)?,
+            "upload.commit" => self.uploads.commit(context, key, args)?,
+            "upload.abort" => self.uploads.abort(context, key, args)?,
             "file.remove" => self.file_jobs.remove(context, key, args)?,
             "shutdown" => self.ended = Some(Ended::Shutdown),
             other => return Err(RequestError::UnknownOperation(other.to_owned()).into()),
@@ -321,6 +336,7 @@ impl Agent {
             self.execs.disown(&mut self.context, request.generation);
             self.ptys.disown(&mut self.context, request.generation);
             self.file_jobs.disown(request.generation);
+            self.uploads.disown();
         }
         let resumed = self.identity.resume(&request)?;
         self.context.outbox.ok(key, &resumed);
@@ -345,7 +361,7 @@ impl Agent {
             generation: key.generation,
         };
         args.finish()?;
-        let found = self.execs.cancel(target)
+        let found = self.execs.cancel(&mut self.context, target)
             || self.ptys.cancel(&mut self.context, target)
             || self.file_jobs.cancel(&mut self.context, target);
         self.context.outbox.ok(key, &Cancelled { found });

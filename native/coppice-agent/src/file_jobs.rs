@@ -32,12 +32,15 @@ const MAX_OFFSET: u64 = i64::MAX as u64;
 struct ReadResult {
     /// Bytes sent.
     size: u64,
+    /// Device and inode, so that who reads in several requests sees that another file took the place.
+    file: String,
 }
 
 /// A file that is sent piece by piece.
 struct Reading {
     path: PathBuf,
     fd: OwnedFd,
+    identity: (u64, u64),
     offset: u64,
     left: u64,
     sent: u64,
@@ -93,11 +96,13 @@ impl FileJobs {
         // Without O_NONBLOCK a FIFO would be waited for.
         let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
         let fd = sys::open(&c_path, flags, 0).map_err(|errno| failed(&path, "read", errno))?;
+        let identity = identity(&fd).map_err(|errno| failed(&path, "read", errno))?;
         self.push(
             key,
             Work::Read(Reading {
                 path,
                 fd,
+                identity,
                 offset,
                 left,
                 sent: 0,
@@ -153,7 +158,7 @@ impl FileJobs {
             match (outcome, job.key) {
                 (Ok(Slice::More), _) => return true,
                 (Ok(Slice::Done), Some(key)) => match &job.work {
-                    Work::Read(reading) => context.outbox.ok(key, &ReadResult { size: reading.sent }),
+                    Work::Read(reading) => context.outbox.ok(key, &reading.result()),
                     Work::Remove(_) => context.outbox.ok(key, &Empty {}),
                 },
                 (Err(error), Some(key)) => context.outbox.failure(key, error),
@@ -183,6 +188,14 @@ impl FileJobs {
 }
 
 impl Reading {
+    fn result(&self) -> ReadResult {
+        let (device, inode) = self.identity;
+        ReadResult {
+            size: self.sent,
+            file: format!("{device}:{inode}"),
+        }
+    }
+
     fn run(&mut self, context: &mut Context, key: RequestKey) -> Result<Slice> {
         for _ in 0..CHUNKS_A_SLICE {
             if self.left == 0 {

@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use coppice_wire::Value;
 use nix::errno::Errno;
@@ -41,6 +42,10 @@ pub enum FileError {
     NotEmpty { path: String },
     #[error("No space is left for '{path}'")]
     NoSpace { path: String },
+    #[error("'{from}' and '{to}' are on different file systems; copy it instead")]
+    OtherFileSystem { from: String, to: String },
+    #[error("No upload has the number {0}: it has ended, or belongs to an earlier life of the guest")]
+    NoUpload(u64),
     #[error("Too many file operations run already; wait for one to end")]
     TooMany,
     #[error("The request was cancelled")]
@@ -61,6 +66,8 @@ impl Coded for FileError {
             Self::WrongKind { .. } => "FILE_WRONG_KIND",
             Self::NotEmpty { .. } => "FILE_NOT_EMPTY",
             Self::NoSpace { .. } => "FILE_NO_SPACE",
+            Self::OtherFileSystem { .. } => "FILE_OTHER_FILE_SYSTEM",
+            Self::NoUpload(_) => "FILE_UPLOAD_NOT_FOUND",
             Self::TooMany => "FILE_LIMIT",
             Self::Cancelled => "CANCELLED",
             Self::Failed { .. } => "FILE_FAILED",
@@ -134,40 +141,55 @@ struct ListEntry {
 }
 
 #[derive(Serialize)]
+struct LinkResult {
+    target: String,
+}
+
+#[derive(Serialize)]
 struct ListResult {
     entries: Vec<ListEntry>,
 }
 
-/// Counts temporary files, so that each has a name of its own.
-#[derive(Default)]
-pub struct Files {
-    temporaries: u64,
+/// `file.write`: as a whole or not at all, unless it appends.
+pub fn write(context: &mut Context, key: RequestKey, args: Value) -> Result<()> {
+    let mut args = Args::new(args)?;
+    let path = to_path(args.path("path")?);
+    let data = args.bytes("data")?;
+    let mode = take_mode(&mut args)?;
+    let append = args.flag("append")?;
+    args.finish()?;
+    if append {
+        append_to(&path, &data, mode)?;
+    } else {
+        let mut replacement = Replacement::begin(path)?;
+        replacement.write(&data)?;
+        replacement.commit(mode)?;
+    }
+    context.outbox.ok(key, &Empty {});
+    Ok(())
 }
 
-impl Files {
-    /// `file.write`: as a whole or not at all, unless it appends.
-    pub fn write(&mut self, context: &mut Context, key: RequestKey, args: Value) -> Result<()> {
-        let mut args = Args::new(args)?;
-        let path = to_path(args.path("path")?);
-        let data = args.bytes("data")?;
-        let mode = args.optional_integer("mode", 0..=MODE_BITS)?.map(|mode| mode as u32);
-        let append = args.flag("append")?;
-        args.finish()?;
-        if append {
-            append_to(&path, &data, mode)?;
-        } else {
-            self.replace(&path, &data, mode)?;
-        }
-        context.outbox.ok(key, &Empty {});
-        Ok(())
-    }
+pub fn take_mode(args: &mut Args) -> Result<Option<u32>> {
+    Ok(args.optional_integer("mode", 0..=MODE_BITS)?.map(|mode| mode as u32))
+}
 
-    /// Writes a temporary file beside the target and renames it. A link is followed: the file that it names is replaced.
-    fn replace(&mut self, path: &Path, data: &[u8], mode: Option<u32>) -> Result<()> {
-        let target = match fs::canonicalize(path) {
+/// A temporary file on its way to the place of another; removed where it does not get there.
+pub struct Replacement {
+    /// As the request names it.
+    path: PathBuf,
+    /// With links followed: the file that a link names is replaced.
+    target: PathBuf,
+    present: Option<Metadata>,
+    temporary: PathBuf,
+    file: File,
+}
+
+impl Replacement {
+    pub fn begin(path: PathBuf) -> Result<Self> {
+        let target = match fs::canonicalize(&path) {
             Ok(target) => target,
-            Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),
-            Err(error) => return Err(error).during(path, "written"),
+            Err(error) if error.kind() == ErrorKind::NotFound => path.clone(),
+            Err(error) => return Err(error).during(&path, "written"),
         };
         let present = match fs::metadata(&target) {
             Ok(present) if present.is_file() => Some(present),
@@ -181,36 +203,55 @@ impl Files {
             }
             Err(_) => None,
         };
-        let (temporary, mut file) = self.temporary_beside(&target)?;
-        let written = file
-            .write_all(data)
-            .and_then(|()| dress(&file, &temporary, present.as_ref(), mode))
-            .and_then(|()| fs::rename(&temporary, &target));
-        if written.is_err() {
-            let _ = fs::remove_file(&temporary);
-        }
-        written.during(path, "written")
+        let (temporary, file) = temporary_beside(&target)?;
+        Ok(Self {
+            path,
+            target,
+            present,
+            temporary,
+            file,
+        })
     }
 
-    fn temporary_beside(&mut self, target: &Path) -> Result<(PathBuf, File)> {
-        let directory = target.parent().unwrap_or(Path::new("/"));
-        let mut outcome = Err(ErrorKind::AlreadyExists.into());
-        for _ in 0..TEMPORARY_ATTEMPTS {
-            self.temporaries += 1;
-            let temporary = directory.join(format!(".coppice-{}.tmp", self.temporaries));
-            outcome = OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&temporary);
-            match outcome {
-                Ok(file) => return Ok((temporary, file)),
-                Err(ref error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(_) => break,
-            }
-        }
-        outcome.map(|file| (target.to_owned(), file)).during(target, "written")
+    pub fn write(&mut self, data: &[u8]) -> Result<()> {
+        self.file.write_all(data).during(&self.path, "written")
     }
+
+    pub fn commit(self, mode: Option<u32>) -> Result<()> {
+        dress(&self.file, &self.temporary, self.present.as_ref(), mode)
+            .and_then(|()| fs::rename(&self.temporary, &self.target))
+            .during(&self.path, "written")
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        // Gone already where it was renamed.
+        let _ = fs::remove_file(&self.temporary);
+    }
+}
+
+/// Distinguishes the temporary files of one agent, so that a name is free at the first attempt.
+static TEMPORARIES: AtomicU64 = AtomicU64::new(0);
+
+fn temporary_beside(target: &Path) -> Result<(PathBuf, File)> {
+    let directory = target.parent().unwrap_or(Path::new("/"));
+    let mut outcome = Err(ErrorKind::AlreadyExists.into());
+    for _ in 0..TEMPORARY_ATTEMPTS {
+        let number = TEMPORARIES.fetch_add(1, Ordering::Relaxed);
+        let temporary = directory.join(format!(".coppice-{number}.tmp"));
+        outcome = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&temporary);
+        match outcome {
+            Ok(file) => return Ok((temporary, file)),
+            Err(ref error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(_) => break,
+        }
+    }
+    outcome.map(|file| (target.to_owned(), file)).during(target, "written")
 }
 
 /// Gives a new file the mode that was asked for, or mode and owner of the file whose place it takes.
@@ -294,7 +335,7 @@ fn not_a_directory(path: &Path, error: std::io::Error) -> FileError {
 pub fn make_directory(context: &mut Context, key: RequestKey, args: Value) -> Result<()> {
     let mut args = Args::new(args)?;
     let path = to_path(args.path("path")?);
-    let mode = args.optional_integer("mode", 0..=MODE_BITS)?.map(|mode| mode as u32);
+    let mode = take_mode(&mut args)?;
     args.finish()?;
     let existed = path.is_dir();
     if let Err(error) = DirBuilder::new()
@@ -320,6 +361,55 @@ pub fn make_directory(context: &mut Context, key: RequestKey, args: Value) -> Re
     }
     context.outbox.ok(key, &Empty {});
     Ok(())
+}
+
+/// `file.move`: to another name on the same file system; what is there is replaced, as rename(2) has it.
+pub fn move_entry(context: &mut Context, key: RequestKey, args: Value) -> Result<()> {
+    let mut args = Args::new(args)?;
+    let from = to_path(args.path("from")?);
+    let to = to_path(args.path("to")?);
+    args.finish()?;
+    match fs::rename(&from, &to) {
+        Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
+            let [from, to] = [from, to].map(|path| path.to_string_lossy().into_owned());
+            return Err(FileError::OtherFileSystem { from, to });
+        }
+        moved => moved.during(&from, "moved")?,
+    }
+    context.outbox.ok(key, &Empty {});
+    Ok(())
+}
+
+/// `file.symlink`: what it names need not exist.
+pub fn make_link(context: &mut Context, key: RequestKey, args: Value) -> Result<()> {
+    let mut args = Args::new(args)?;
+    let target = args.string("target")?;
+    let path = to_path(args.path("path")?);
+    args.finish()?;
+    std::os::unix::fs::symlink(target, &path).during(&path, "made")?;
+    context.outbox.ok(key, &Empty {});
+    Ok(())
+}
+
+pub fn read_link(context: &mut Context, key: RequestKey, args: Value) -> Result<()> {
+    let mut args = Args::new(args)?;
+    let path = to_path(args.path("path")?);
+    args.finish()?;
+    let target = fs::read_link(&path).map_err(|error| not_a_link(&path, error))?;
+    let target = target.to_string_lossy().into_owned();
+    context.outbox.ok(key, &LinkResult { target });
+    Ok(())
+}
+
+fn not_a_link(path: &Path, error: std::io::Error) -> FileError {
+    match error.raw_os_error() {
+        Some(libc::EINVAL) => FileError::WrongKind {
+            path: path.to_string_lossy().into_owned(),
+            is: "no link",
+            wanted: "a link",
+        },
+        other => failed(path, "read", Errno::from_raw(other.unwrap_or(libc::EIO))),
+    }
 }
 
 /// Removes a file, a link (never what it names) or an empty directory.

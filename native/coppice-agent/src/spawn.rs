@@ -8,6 +8,7 @@ use nix::errno::Errno;
 
 use crate::failure::{Coded, describe};
 use crate::sys;
+use crate::user::User;
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SpawnError {
@@ -63,6 +64,8 @@ pub struct Program {
     /// Over `BASE_ENV`.
     pub env: Vec<(String, CString)>,
     pub cwd: Option<CString>,
+    /// Default: the agent's own, root.
+    pub user: Option<User>,
 }
 
 /// Descriptors of a new process.
@@ -81,9 +84,18 @@ struct Plan {
     cwd: *const libc::c_char,
     stdio: [RawFd; 3],
     terminal: bool,
+    user: Option<Ids>,
     files: libc::rlimit,
     failed_step: Step,
     errno: libc::c_int,
+}
+
+/// A user as the kernel knows it.
+struct Ids {
+    uid: libc::uid_t,
+    gid: libc::gid_t,
+    groups: *const libc::gid_t,
+    group_count: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +104,7 @@ enum Step {
     Session,
     Descriptors,
     Terminal,
+    User,
     WorkingDirectory,
     Exec,
 }
@@ -129,7 +142,7 @@ fn child_files() -> libc::rlimit {
 impl Spawner {
     /// Starts `program` as the leader of a new session and process group, and returns its process id.
     pub fn spawn(&mut self, program: &Program, stdio: Stdio) -> Result<i32, SpawnError> {
-        let env = environment(&program.env);
+        let env = environment(&program.env, program.user.as_ref());
         let name = program.argv.first().map_or(DEFAULT_CWD, CString::as_c_str);
         let candidates = candidates(name, &env);
         let cwd = program.cwd.as_deref().unwrap_or(DEFAULT_CWD);
@@ -143,6 +156,12 @@ impl Spawner {
                 Stdio::Terminal(fd) => [fd; 3],
             },
             terminal: matches!(stdio, Stdio::Terminal(_)),
+            user: program.user.as_ref().map(|user| Ids {
+                uid: user.uid,
+                gid: user.gid,
+                groups: user.groups.as_ptr(),
+                group_count: user.groups.len(),
+            }),
             files: self.files,
             failed_step: Step::None,
             errno: 0,
@@ -201,6 +220,11 @@ fn run_plan(plan: &Plan) -> Step {
         if plan.terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) == -1 {
             return Step::Terminal;
         }
+        if let Some(user) = &plan.user
+            && become_user(user, plan.terminal) == -1
+        {
+            return Step::User;
+        }
         if libc::chdir(plan.cwd) == -1 {
             return Step::WorkingDirectory;
         }
@@ -222,6 +246,31 @@ fn run_plan(plan: &Plan) -> Step {
     }
 }
 
+/// Gives up root; -1 with errno set where that is refused.
+///
+/// # Safety
+///
+/// `user.groups` has `user.group_count` entries. Descriptor 0 is the terminal where there is one.
+unsafe fn become_user(user: &Ids, terminal: bool) -> libc::c_long {
+    // SAFETY: the kernel's own calls, which change this process alone: the C library's forms would tell the threads of the
+    // agent, whose memory this process still shares.
+    unsafe {
+        if terminal {
+            // As login does, so that the user can open the terminal by its name. Without it most programs work all the same.
+            libc::fchown(0, user.uid, libc::gid_t::MAX);
+        }
+        let changed = libc::syscall(libc::SYS_setgroups, user.group_count, user.groups);
+        if changed == -1 {
+            return changed;
+        }
+        let changed = libc::syscall(libc::SYS_setresgid, user.gid, user.gid, user.gid);
+        if changed == -1 {
+            return changed;
+        }
+        libc::syscall(libc::SYS_setresuid, user.uid, user.uid, user.uid)
+    }
+}
+
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings
         .iter()
@@ -230,14 +279,21 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
         .collect()
 }
 
-/// `NAME=value` of the base and of what was asked for, which wins.
-fn environment(wanted: &[(String, CString)]) -> Vec<CString> {
+/// `NAME=value` of the base, of the user, and of what was asked for; the later wins.
+fn environment(wanted: &[(String, CString)], user: Option<&User>) -> Vec<CString> {
+    let users = user.map_or(&[][..], |user| &user.env);
     let is_wanted = |name: &str| wanted.iter().any(|(other, _)| other == name);
+    let is_users = |name: &str| users.iter().any(|(other, _)| *other == name);
     let base = BASE_ENV
+        .iter()
+        .filter(|(name, _)| !is_wanted(name) && !is_users(name))
+        .map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
+    let users = users
         .iter()
         .filter(|(name, _)| !is_wanted(name))
         .map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
-    base.chain(wanted.iter().map(|(name, value)| [name.as_bytes(), value.as_bytes()]))
+    base.chain(users)
+        .chain(wanted.iter().map(|(name, value)| [name.as_bytes(), value.as_bytes()]))
         // Neither names nor values hold a NUL: `Args` refuses them.
         .filter_map(|pair| CString::new(pair.join(&b'=')).ok())
         .collect()
@@ -289,6 +345,7 @@ fn explain(plan: &Plan, name: &CStr, cwd: &CStr, candidates: &[CString]) -> Spaw
             SpawnError::Failed { step: "exec", errno }
         }
         (Step::Exec, errno) => SpawnError::NotExecutable { program, errno },
+        (Step::User, errno) => SpawnError::Failed { step: "user", errno },
         (Step::Session, errno) => SpawnError::Failed { step: "setsid", errno },
         (Step::Terminal, errno) => SpawnError::Failed {
             step: "controlling terminal",
@@ -312,7 +369,7 @@ mod tests {
 
     #[test]
     fn environment_given_a_variable_of_the_base_overrides_it() {
-        let env = environment(&[("HOME".into(), c"/home/me".into())]);
+        let env = environment(&[("HOME".into(), c"/home/me".into())], None);
         let homes: Vec<_> = env
             .iter()
             .filter(|entry| entry.as_bytes().starts_with(b"HOME="))
@@ -322,7 +379,7 @@ mod tests {
 
     #[test]
     fn candidates_follow_the_path_that_the_program_will_see() {
-        let env = environment(&[("PATH".into(), c"/a::/b".into())]);
+        let env = environment(&[("PATH".into(), c"/a::/b".into())], None);
         assert_eq!(candidates(c"x", &env), [c"/a/x".to_owned(), c"/b/x".to_owned()]);
         assert_eq!(candidates(c"./x", &env), [c"./x".to_owned()]);
     }

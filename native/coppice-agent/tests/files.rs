@@ -281,3 +281,106 @@ fn file_requests_that_can_not_be_done_say_why_with_a_code_of_their_own() {
     );
     assert_eq!(full.code(), "FILE_NO_SPACE");
 }
+
+#[test]
+fn file_moved_takes_the_place_of_another_and_a_directory_keeps_its_entries() {
+    let mut agent = Agent::start();
+    let directory = agent.directory.clone();
+    let path = |name: &str| directory.join(name).to_str().unwrap().to_owned();
+    std::fs::create_dir(path("dir")).unwrap();
+    std::fs::write(path("dir/inside"), "inside").unwrap();
+    std::fs::write(path("old"), "old").unwrap();
+    std::fs::write(path("new"), "new").unwrap();
+    for (from, to) in [("new", "old"), ("dir", "moved")] {
+        let moved = agent.call("file.move", map([("from", path(from).into()), ("to", path(to).into())]));
+        assert!(moved.ok.is_some(), "{}", moved.message());
+    }
+    assert_eq!(std::fs::read(path("old")).unwrap(), b"new");
+    assert_eq!(std::fs::read(path("moved/inside")).unwrap(), b"inside");
+    let missing = agent.call(
+        "file.move",
+        map([("from", path("new").into()), ("to", path("x").into())]),
+    );
+    assert_eq!(missing.code(), "FILE_NOT_FOUND");
+}
+
+#[test]
+fn link_is_made_and_read_and_a_file_is_none() {
+    let mut agent = Agent::start();
+    let link = agent.directory.join("link").to_str().unwrap().to_owned();
+    agent.call(
+        "file.symlink",
+        map([("target", "no/such/place".into()), ("path", link.clone().into())]),
+    );
+    let read = agent.call("file.readlink", map([("path", link.clone().into())]));
+    assert_eq!(read.text("target"), "no/such/place");
+    let again = agent.call("file.symlink", map([("target", "x".into()), ("path", link.into())]));
+    assert_eq!(again.code(), "FILE_FAILED");
+    let none = agent.call("file.readlink", map([("path", "/etc/passwd".into())]));
+    assert_eq!(none.code(), "FILE_WRONG_KIND");
+}
+
+#[test]
+fn upload_is_there_after_its_commit_and_leaves_nothing_otherwise() {
+    let mut agent = Agent::start();
+    let directory = agent.directory.join("up");
+    std::fs::create_dir(&directory).unwrap();
+    let path = directory.join("file").to_str().unwrap().to_owned();
+    let names = || std::fs::read_dir(&directory).unwrap().count();
+    let begin = |agent: &mut Agent| {
+        let begun = agent.call("upload.begin", map([("path", path.clone().into())]));
+        begun.field("upload")
+    };
+    let write = |agent: &mut Agent, upload: &Value, data: &[u8]| {
+        let data = Value::Binary(data.to_vec());
+        agent.call("upload.write", map([("upload", upload.clone()), ("data", data)]))
+    };
+    let upload = begin(&mut agent);
+    write(&mut agent, &upload, b"first ");
+    write(&mut agent, &upload, b"second");
+    assert!(!std::path::Path::new(&path).exists());
+    agent.call(
+        "upload.commit",
+        map([("upload", upload.clone()), ("mode", 0o640.into())]),
+    );
+    assert_eq!(std::fs::read(&path).unwrap(), b"first second");
+    assert_eq!(write(&mut agent, &upload, b"late").code(), "FILE_UPLOAD_NOT_FOUND");
+
+    let upload = begin(&mut agent);
+    write(&mut agent, &upload, b"half");
+    agent.call("upload.abort", map([("upload", upload)]));
+    assert_eq!(std::fs::read(&path).unwrap(), b"first second");
+    assert_eq!(names(), 1, "no temporary file is left");
+}
+
+#[test]
+fn file_of_128_mib_goes_up_and_down_in_pieces() {
+    const PIECE: usize = 1 << 20;
+    let mut agent = Agent::start();
+    let path = agent.directory.join("large").to_str().unwrap().to_owned();
+    let piece = |number: usize| -> Vec<u8> { (0..PIECE).map(|at| (at * 31 + number * 7) as u8).collect() };
+    let upload = agent
+        .call("upload.begin", map([("path", path.clone().into())]))
+        .field("upload");
+    for number in 0..128 {
+        let data = Value::Binary(piece(number));
+        let written = agent.call("upload.write", map([("upload", upload.clone()), ("data", data)]));
+        assert!(written.ok.is_some(), "{}", written.message());
+    }
+    agent.call("upload.commit", map([("upload", upload)]));
+    let read = |agent: &mut Agent, offset: usize| {
+        let args = map([
+            ("path", path.clone().into()),
+            ("offset", offset.into()),
+            ("limit", PIECE.into()),
+        ]);
+        agent.call("file.read", args)
+    };
+    let file = read(&mut agent, 0).text("file");
+    for number in 0..128 {
+        let answer = read(&mut agent, number * PIECE);
+        assert!(answer.stream("data") == piece(number), "piece {number}");
+        assert_eq!(answer.text("file"), file);
+    }
+    assert_eq!(read(&mut agent, 128 * PIECE).field("size").as_u64(), Some(0));
+}

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::time::Instant;
 
 use crate::errors::{FaultDomain, Spec, Typed};
 use crate::machine::process::VmmProcess;
@@ -49,6 +50,7 @@ pub struct Checkpoint {
     pub parent: Option<String>,
     pub name: Option<String>,
     pub dirty_pages: u64,
+    pub made_at: Instant,
     /// Boot identity in its memory: children must have another.
     pub boot_id: String,
     pub process: Rc<VmmProcess>,

@@ -36,6 +36,8 @@ impl Typed for SessionError {
 pub struct Session {
     /// 128 random bits: who knows it may join.
     pub id: String,
+    /// What the client that began it calls itself.
+    pub client: String,
     connections: RefCell<HashMap<u64, Outbox>>,
 }
 
@@ -87,9 +89,10 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    pub fn begin(&self) -> Result<Rc<Session>, RandomError> {
+    pub fn begin(&self, client: String) -> Result<Rc<Session>, RandomError> {
         let session = Rc::new(Session {
             id: random_hex::<16>()?,
+            client,
             connections: RefCell::default(),
         });
         self.by_id.borrow_mut().insert(session.id.clone(), Rc::clone(&session));

@@ -304,3 +304,53 @@ fn resident_bytes(pid: i32) -> u64 {
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
+
+#[test]
+fn host_list_shows_what_all_sessions_hold_and_none_of_their_secrets() {
+    let daemon = Daemon::start();
+    let mut owner = daemon.client_with(|hello| hello.client = "the owner".to_owned());
+    let checkpoint = owner.checkpoint(&daemon, "");
+    let sandbox = owner.fork_one(&checkpoint);
+    let mut other = daemon.client();
+    let listed = other.call("host.list", map([]));
+    let rows = |name: &str| get(&listed, name).as_array().unwrap().clone();
+    let (sandboxes, checkpoints) = (rows("sandboxes"), rows("checkpoints"));
+    assert_eq!(text(&sandboxes[0], "sandbox"), sandbox);
+    assert_eq!(text(&sandboxes[0], "checkpoint"), checkpoint);
+    assert_eq!(text(&sandboxes[0], "state"), "leased");
+    assert_eq!(text(get(&sandboxes[0], "owner"), "client"), "the owner");
+    assert_eq!(text(&checkpoints[0], "checkpoint"), checkpoint);
+    assert_eq!(number(&checkpoints[0], "children"), 1);
+    let session = &owner.session;
+    assert!(
+        !format!("{listed}").contains(session.as_str()),
+        "the id by which the session can be joined"
+    );
+    let weighed = other.call("host.list", map([("memory", true.into())]));
+    let first = &get(&weighed, "sandboxes").as_array().unwrap()[0];
+    assert!(number(get(first, "memory"), "totalBytes") > 0);
+}
+
+#[test]
+fn host_call_reaches_a_sandbox_of_another_session_and_sandbox_call_does_not() {
+    let daemon = Daemon::start();
+    let mut owner = daemon.client();
+    let checkpoint = owner.checkpoint(&daemon, "");
+    let sandbox = owner.fork_one(&checkpoint);
+    let mut other = daemon.client();
+    let refused = other
+        .try_call("sandbox.call", call(&sandbox, "ping", map([])))
+        .unwrap_err();
+    assert_eq!(refused.code, "SANDBOX_NOT_FOUND");
+    let echoed = other.call("host.call", call(&sandbox, "echo", map([("x", 5.into())])));
+    assert_eq!(number(&echoed, "x"), 5);
+    let reserved = other
+        .try_call("host.call", call(&sandbox, "resume", map([])))
+        .unwrap_err();
+    assert_eq!(reserved.code, "INVALID_ARGUMENT");
+    owner.call("sandbox.close", map([("sandbox", sandbox.as_str().into())]));
+    let gone = other
+        .try_call("host.call", call(&sandbox, "ping", map([])))
+        .unwrap_err();
+    assert_eq!(gone.code, "SANDBOX_NOT_FOUND");
+}

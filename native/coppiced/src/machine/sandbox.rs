@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Instant;
 
 use crate::checkpoints::{Checkpoint, Owner};
 use crate::errors::{FaultDomain, Spec, Typed};
@@ -12,6 +13,8 @@ use crate::machine::state::{State, StateCell};
 pub enum SandboxError {
     #[error("No sandbox {id} in this session")]
     NotFound { id: String },
+    #[error("No sandbox {id} on this host")]
+    NotFoundOnHost { id: String },
     #[error("Sandbox {id} is closed")]
     Closed { id: String },
     #[error("Sandbox {id} was parked: it is a checkpoint now")]
@@ -45,6 +48,8 @@ impl Typed for SandboxError {
         match self {
             SandboxError::NotFound { .. } => Spec::new("SANDBOX_NOT_FOUND", FaultDomain::User)
                 .remedy("Use the id of a sandbox that this session made."),
+            SandboxError::NotFoundOnHost { .. } => Spec::new("SANDBOX_NOT_FOUND", FaultDomain::User)
+                .remedy("Use the id of a sandbox that runs; host.list has them."),
             SandboxError::Closed { .. } => {
                 Spec::new("SANDBOX_CLOSED", FaultDomain::User).remedy("Fork the checkpoint again.")
             }
@@ -105,6 +110,7 @@ pub struct Sandbox {
     pub owner: String,
     /// The checkpoint it was forked from.
     pub origin: Option<String>,
+    pub made_at: Instant,
     pub process: Rc<VmmProcess>,
     pub state: StateCell,
     /// Boot identity in the memory it was forked with; empty for a boot. Its own must differ.
@@ -121,6 +127,7 @@ impl Sandbox {
             id,
             owner,
             origin: from.map(|checkpoint| checkpoint.id.clone()),
+            made_at: Instant::now(),
             process,
             state: StateCell::new(),
             inherited_boot_id: from.map(|checkpoint| checkpoint.boot_id.clone()).unwrap_or_default(),
@@ -190,6 +197,7 @@ impl Sandbox {
             parent: self.origin.clone(),
             name,
             dirty_pages,
+            made_at: Instant::now(),
             boot_id: self.boot_id.borrow().clone(),
             process,
         }

@@ -1,4 +1,4 @@
-//! `sandbox.call`
+//! `sandbox.call` and `host.call`
 
 use std::rc::Rc;
 
@@ -53,6 +53,21 @@ pub async fn call(context: &Context, params: Value) -> Outcome {
     let params: Call = values::params(params)?;
     check_op(&params.op)?;
     let sandbox = context.host.sandbox(&context.session.id, &params.sandbox)?;
+    call_in(context, sandbox, params).await
+}
+
+/// The same in a sandbox of any session: who may connect to a host may shut it down, and so also look into its guests.
+pub async fn call_any(context: &Context, params: Value) -> Outcome {
+    let params: Call = values::params(params)?;
+    check_op(&params.op)?;
+    let found = context.host.sandboxes.borrow().get(&params.sandbox).cloned();
+    let sandbox = found.ok_or_else(|| SandboxError::NotFoundOnHost {
+        id: params.sandbox.clone(),
+    })?;
+    call_in(context, sandbox, params).await
+}
+
+async fn call_in(context: &Context, sandbox: Rc<Sandbox>, params: Call) -> Outcome {
     sandbox.require(State::Leased)?;
     let failed = |error| call_failed(&sandbox, error);
     let id = context.host.ids.request();

@@ -7,6 +7,7 @@ use coppice_wire::Value;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoints::{Checkpoint, CheckpointError};
+use crate::host::Host;
 use crate::ids::is_id;
 use crate::machine::process::VmmProcess;
 use crate::memory::{MemoryError, unreadable};
@@ -100,12 +101,7 @@ pub fn list(context: &Context, params: Value) -> Outcome {
     values::params::<List>(params)?;
     let host = &context.host;
     let all = host.checkpoints.all();
-    let mut children: HashMap<&str, usize> = HashMap::new();
-    let sandboxes: Vec<_> = host.sandboxes.borrow().values().cloned().collect();
-    let origins = sandboxes.iter().filter_map(|sandbox| sandbox.origin.as_deref());
-    for parent in origins.chain(all.iter().filter_map(|checkpoint| checkpoint.parent.as_deref())) {
-        *children.entry(parent).or_default() += 1;
-    }
+    let children = children(host, &all);
     let own = all
         .iter()
         .filter(|checkpoint| checkpoint.is_owned_by(&context.session.id));
@@ -120,6 +116,17 @@ pub fn list(context: &Context, params: Value) -> Outcome {
         .collect();
     rows.sort_by(|left, right| left.checkpoint.cmp(&right.checkpoint));
     Answer::new(&Listed { checkpoints: rows })
+}
+
+/// How many sandboxes and checkpoints were made from each checkpoint, and live.
+pub fn children(host: &Host, all: &[Rc<Checkpoint>]) -> HashMap<String, usize> {
+    let mut children: HashMap<String, usize> = HashMap::new();
+    let sandboxes = host.sandboxes.borrow();
+    let origins = sandboxes.values().filter_map(|sandbox| sandbox.origin.clone());
+    for parent in origins.chain(all.iter().filter_map(|checkpoint| checkpoint.parent.clone())) {
+        *children.entry(parent).or_default() += 1;
+    }
+    children
 }
 
 pub fn share(context: &Context, params: Value) -> Outcome {

@@ -5,6 +5,7 @@ mod checkpoint;
 mod fork;
 mod host;
 mod image;
+mod inventory;
 mod sandbox;
 mod table;
 
@@ -136,6 +137,8 @@ pub async fn run(method: Method, context: &Context, params: Value) -> Outcome {
     match method {
         Method::HostInfo => host::info(context, params),
         Method::HostStats => host::stats(context, params),
+        Method::HostList => inventory::list(context, params).await,
+        Method::HostCall => call::call_any(context, params).await,
         Method::HostShutdown => host::shutdown(context, params),
         Method::SessionEnd => host::end_session(context, params),
         Method::ImageAttach => image::attach(context, params).await,

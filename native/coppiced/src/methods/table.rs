@@ -6,6 +6,8 @@ use std::time::Duration;
 pub enum Method {
     HostInfo,
     HostStats,
+    HostList,
+    HostCall,
     HostShutdown,
     SessionEnd,
     ImageAttach,
@@ -28,6 +30,8 @@ pub enum Method {
 
 /// Answers from memory.
 const LOOK: Duration = Duration::from_secs(5);
+/// Up to 20 ms for the memory of each process.
+const LIST: Duration = Duration::from_secs(60);
 /// Longer than every limit that the operation has inside, so that the more telling error comes first.
 const OPERATION: Duration = Duration::from_secs(30);
 /// `timeoutMs` of a boot is at most this, less a margin.
@@ -35,9 +39,11 @@ const BOOT: Duration = Duration::from_secs(610);
 /// A guest program may run for long; clients say what they want to wait.
 const CALL: Duration = Duration::from_secs(600);
 
-const TABLE: [(&str, Method, Duration); 20] = [
+const TABLE: [(&str, Method, Duration); 22] = [
     ("host.info", Method::HostInfo, LOOK),
     ("host.stats", Method::HostStats, LOOK),
+    ("host.list", Method::HostList, LIST),
+    ("host.call", Method::HostCall, CALL),
     ("host.shutdown", Method::HostShutdown, LOOK),
     ("session.end", Method::SessionEnd, LOOK),
     ("image.attach", Method::ImageAttach, LOOK),

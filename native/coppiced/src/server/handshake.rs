@@ -79,14 +79,14 @@ where
     if hello.protocol != CLIENT_PROTOCOL {
         return Err(HandshakeError::ProtocolMismatch { given: hello.protocol });
     }
+    let client = shorten(hello.client, MAX_CLIENT_NAME_BYTES).replace(|c: char| c.is_control(), "?");
     let session = match &hello.session {
         Some(id) => host.sessions.join(id)?,
-        None => host.sessions.begin()?,
+        None => host.sessions.begin(client.clone())?,
     };
     if let Some(realtime_ns) = hello.realtime_ns {
         crate::carrier::clock::adjust(host, realtime_ns);
     }
-    let client = shorten(hello.client, MAX_CLIENT_NAME_BYTES).replace(|c: char| c.is_control(), "?");
     tracing::info!(session = session.label(), client, "Connected");
     Ok((session, frames))
 }

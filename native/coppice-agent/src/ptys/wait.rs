@@ -4,7 +4,7 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use crate::args::{Args, ArgsError};
 use crate::outbox::RequestKey;
-use crate::pty::{Drained, Pty};
+use crate::ptys::pty::{Drained, Pty};
 
 /// A match may be this long; in a longer output it is looked for in the last piece of this size only.
 const PATTERN_WINDOW_BYTES: usize = 256 * 1024;

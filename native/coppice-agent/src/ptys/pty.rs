@@ -123,6 +123,11 @@ impl Pty {
         !self.typed.is_empty()
     }
 
+    /// Typed bytes that the terminal has not taken.
+    pub fn unwritten(&self) -> usize {
+        self.typed.len()
+    }
+
     /// Types `data` after what is still unwritten; what the terminal does not take now is written later.
     pub fn type_in(&mut self, data: Vec<u8>) {
         if self.typed.is_empty() {

@@ -1,0 +1,113 @@
+import { chmod, lstat, mkdir, mkdtemp, readFile, readlink, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join, posix } from "node:path";
+
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+
+import { CoppiceError, type FileKind, type SandboxFiles } from "../../sandbox-pool/index.js";
+import { copyIn, copyOut } from "./copy.js";
+
+interface Entry {
+  readonly kind: FileKind;
+  /** Contents of a file, target of a link. */
+  readonly data?: Buffer;
+  readonly mode?: number;
+}
+
+/** A guest's files as a map: only what copying uses. */
+function fakeFiles(entries: Map<string, Entry>): SandboxFiles {
+  const find = (path: string): Entry => {
+    const entry = entries.get(path.replace(/\/\.$/, ""));
+    if (entry === undefined) throw new CoppiceError(path, { code: "FILE_NOT_FOUND", faultDomain: "guest" });
+    return entry;
+  };
+  const files: Partial<SandboxFiles> = {
+    stat: async (path) => {
+      const { kind, data, mode } = find(path);
+      return { kind, size: data?.length ?? 0, mode: mode ?? 0o644, mtimeMs: 0 };
+    },
+    list: async (path) =>
+      [...entries]
+        .filter(([name]) => name !== path && posix.dirname(name) === path)
+        .map(([name, { kind }]) => ({ name: posix.basename(name), kind })),
+    mkdir: async (path) => void entries.set(path, { kind: "directory" }),
+    symlink: async (target, path) => void entries.set(path, { kind: "symlink", data: Buffer.from(target) }),
+    readlink: async (path) => String(find(path).data),
+    readStream: async function* (path: string) {
+      yield find(path).data ?? Buffer.alloc(0);
+    },
+    writeStream: async (path, source, options) => {
+      const pieces: Buffer[] = [];
+      for await (const piece of source) pieces.push(Buffer.from(piece));
+      entries.set(path, { kind: "file", data: Buffer.concat(pieces), mode: options?.mode ?? 0 });
+    },
+  };
+  return files as SandboxFiles;
+}
+
+let folder: string;
+let guest: Map<string, Entry>;
+const { signal } = new AbortController();
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "coppice-copy-"));
+  guest = new Map([["/srv", { kind: "directory" }]]);
+});
+
+afterEach(async () => {
+  await rm(folder, { recursive: true, force: true });
+});
+
+const work = (): { files: SandboxFiles; signal: AbortSignal } => ({ files: fakeFiles(guest), signal });
+
+describe("copying into a guest", () => {
+  it("takes a directory with its files, modes and links", async () => {
+    await mkdir(join(folder, "src/deep"), { recursive: true });
+    await writeFile(join(folder, "src/deep/run"), "#!");
+    await chmod(join(folder, "src/deep/run"), 0o750);
+    await symlink("deep/run", join(folder, "src/link"));
+    const report = await copyIn(work(), join(folder, "src"), "/srv");
+    expect(report).toMatchObject({ files: 1, directories: 2, links: 1, bytes: 2 });
+    expect(guest.get("/srv/src/deep/run")).toEqual({ kind: "file", data: Buffer.from("#!"), mode: 0o750 });
+    expect(String(guest.get("/srv/src/link")?.data)).toBe("deep/run");
+  });
+
+  it("gives a file the name that does not exist yet", async () => {
+    await writeFile(join(folder, "a"), "x");
+    await copyIn(work(), join(folder, "a"), "/srv/b");
+    expect(String(guest.get("/srv/b")?.data)).toBe("x");
+  });
+
+  it("of what does not exist says so", async () => {
+    await expect(copyIn(work(), join(folder, "none"), "/srv")).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
+  });
+});
+
+describe("copying out of a guest", () => {
+  it("makes directory, files and links here", async () => {
+    guest.set("/srv/a", { kind: "file", data: Buffer.from("A"), mode: 0o600 });
+    guest.set("/srv/l", { kind: "symlink", data: Buffer.from("/etc/passwd") });
+    guest.set("/srv/s", { kind: "socket" });
+    const report = await copyOut(work(), "/srv", join(folder, "out"));
+    expect(report).toMatchObject({ files: 1, directories: 1, links: 1, skipped: 1 });
+    expect(await readFile(join(folder, "out/a"), "utf8")).toBe("A");
+    expect((await lstat(join(folder, "out/a"))).mode & 0o777).toBe(0o600);
+    expect(await readlink(join(folder, "out/l"))).toBe("/etc/passwd");
+  });
+
+  it("writes through no link that lies where a file is to be", async () => {
+    await writeFile(join(folder, "victim"), "safe");
+    await mkdir(join(folder, "out"));
+    await symlink(join(folder, "victim"), join(folder, "out/a"));
+    guest.set("/srv/a", { kind: "file", data: Buffer.from("evil") });
+    await expect(copyOut(work(), "/srv/a", join(folder, "out"))).rejects.toMatchObject({ code: "OUTPUT_FAILED" });
+    expect(await readFile(join(folder, "victim"), "utf8")).toBe("safe");
+  });
+
+  it.each(["..", ".", "", "a/b", "../x"])("takes no entry that a guest names %j", async (name) => {
+    const files = { ...fakeFiles(guest), list: async () => [{ name, kind: "file" as const }] } as SandboxFiles;
+    await expect(copyOut({ files, signal }, "/srv", join(folder, "out"))).rejects.toMatchObject({
+      code: "GUEST_MISBEHAVED",
+    });
+  });
+});

@@ -1,0 +1,164 @@
+/**
+ * Trees of files between this machine and a guest, entry by entry. What a guest names is hostile: an entry's name is one name,
+ * and nothing is ever written through a link.
+ */
+
+import { constants, createReadStream } from "node:fs";
+import { lstat, mkdir, open, readdir, readlink, stat, symlink } from "node:fs/promises";
+import { basename, join, posix, resolve } from "node:path";
+
+import { CoppiceError, type FileStat, type SandboxFiles } from "../../sandbox-pool/index.js";
+import { reasonOf } from "../errors.js";
+import { outputFailed } from "./files.js";
+
+export interface CopyWork {
+  readonly files: SandboxFiles;
+  readonly signal: AbortSignal;
+}
+
+export interface CopyReport {
+  files: number;
+  directories: number;
+  links: number;
+  bytes: number;
+  /** Sockets, devices and the like: not copied. */
+  skipped: number;
+}
+
+const PERMISSION_BITS = 0o777;
+
+function emptyReport(): CopyReport {
+  return { files: 0, directories: 0, links: 0, bytes: 0, skipped: 0 };
+}
+
+/** From here into the guest. */
+export async function copyIn(work: CopyWork, from: string, to: string): Promise<CopyReport> {
+  const report = emptyReport();
+  const source = resolve(from);
+  const target = (await isGuestDirectory(work, to)) ? posix.join(to, basename(source)) : to;
+  await putEntry(work, source, target, report);
+  return report;
+}
+
+async function putEntry(work: CopyWork, from: string, to: string, report: CopyReport): Promise<void> {
+  const { files, signal } = work;
+  const found = await lstat(from).catch((error: unknown) => {
+    throw unreadable(from, error);
+  });
+  if (found.isDirectory()) {
+    await files.mkdir(to, { signal });
+    report.directories += 1;
+    for (const name of await readdir(from)) await putEntry(work, join(from, name), posix.join(to, name), report);
+  } else if (found.isSymbolicLink()) {
+    await files.symlink(await readlink(from), to, { signal });
+    report.links += 1;
+  } else if (found.isFile()) {
+    await files.writeStream(to, createReadStream(from), { mode: found.mode & PERMISSION_BITS, signal });
+    report.files += 1;
+    report.bytes += found.size;
+  } else {
+    report.skipped += 1;
+  }
+}
+
+async function isGuestDirectory({ files, signal }: CopyWork, path: string): Promise<boolean> {
+  try {
+    // A link to a directory is one for whoever copies into it; the dot looks through it.
+    return (await files.stat(`${path.replace(/\/+$/, "")}/.`, { signal })).kind === "directory";
+  } catch (error) {
+    if (error instanceof CoppiceError && ["FILE_NOT_FOUND", "FILE_WRONG_KIND"].includes(error.code)) return false;
+    throw error;
+  }
+}
+
+/** From the guest to here. */
+export async function copyOut(work: CopyWork, from: string, to: string): Promise<CopyReport> {
+  const report = emptyReport();
+  const source = posix.normalize(from);
+  const isInto = await stat(to).then(
+    (found) => found.isDirectory(),
+    () => false,
+  );
+  const name = posix.basename(source);
+  if (isInto && name === "") throw outputFailed(to, "name a directory that does not exist to copy / into");
+  await takeEntry(work, source, isInto ? join(to, name) : to, report);
+  return report;
+}
+
+async function takeEntry(work: CopyWork, from: string, to: string, report: CopyReport): Promise<void> {
+  const { files, signal } = work;
+  const found = await files.stat(from, { signal });
+  switch (found.kind) {
+    case "directory":
+      await makeDirectory(to);
+      report.directories += 1;
+      for (const { name } of await files.list(from, { signal })) {
+        checkName(from, name);
+        await takeEntry(work, posix.join(from, name), join(to, name), report);
+      }
+      break;
+    case "symlink":
+      await symlink(await files.readlink(from, { signal }), to).catch((error: unknown) => {
+        throw outputFailed(to, error);
+      });
+      report.links += 1;
+      break;
+    case "file":
+      report.bytes += await takeFile(work, { from, to, found });
+      report.files += 1;
+      break;
+    default:
+      report.skipped += 1;
+  }
+}
+
+interface TakenFile {
+  readonly from: string;
+  readonly to: string;
+  readonly found: FileStat;
+}
+
+async function takeFile({ files, signal }: CopyWork, { from, to, found }: TakenFile): Promise<number> {
+  // Never through a link that something else, or the copy itself, has put there.
+  const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_TRUNC | constants.O_NOFOLLOW;
+  const file = await open(to, flags, found.mode & PERMISSION_BITS).catch((error: unknown) => {
+    throw outputFailed(to, error);
+  });
+  let bytes = 0;
+  try {
+    for await (const piece of files.readStream(from, { signal })) {
+      await file.writeFile(piece);
+      bytes += piece.length;
+    }
+  } finally {
+    await file.close();
+  }
+  return bytes;
+}
+
+async function makeDirectory(path: string): Promise<void> {
+  try {
+    await mkdir(path);
+  } catch (error) {
+    const found = await lstat(path).catch(() => undefined);
+    if (found?.isDirectory() !== true) throw outputFailed(path, error);
+  }
+}
+
+function checkName(directory: string, name: string): void {
+  if (name !== "" && name !== "." && name !== ".." && !name.includes("/") && !name.includes("\0")) return;
+  throw new CoppiceError(`Guest names an entry of ${directory} that can't be one`, {
+    code: "GUEST_MISBEHAVED",
+    faultDomain: "guest",
+    remedy: "Copy nothing from this sandbox: its guest is hostile or broken.",
+  });
+}
+
+function unreadable(path: string, cause: unknown): CoppiceError {
+  return new CoppiceError(`${path} can not be read: ${reasonOf(cause)}`, {
+    code: "INVALID_ARGUMENT",
+    faultDomain: "user",
+    remedy: "Name something that exists and may be read.",
+    cause,
+  });
+}

@@ -1,0 +1,79 @@
+/** `coppice cp`: files and directories between this machine and a sandbox that runs. */
+
+import type { Command } from "commander";
+
+import { CoppiceError } from "../../sandbox-pool/index.js";
+import { type HostKind, hostOption } from "./arguments.js";
+import { type CopyReport, copyIn, copyOut } from "./copy.js";
+import { number } from "./display.js";
+import { EXIT } from "./exit-codes.js";
+import { openSandbox } from "./guest-target.js";
+import type { ProgramParts } from "./program.js";
+
+interface CpOptions {
+  readonly host: HostKind;
+  readonly json?: boolean;
+}
+
+/** One end of a copy. */
+interface Place {
+  /** undefined: this machine. */
+  readonly sandbox: string | undefined;
+  readonly path: string;
+}
+
+export function addCp(program: Command, parts: ProgramParts): void {
+  program
+    .command("cp")
+    .argument("<from>", "PATH here, or SANDBOX:PATH")
+    .argument("<to>", "PATH here, or SANDBOX:PATH")
+    .summary("copy files into or out of a sandbox")
+    .description(
+      "Copies a file or a whole directory into or out of a sandbox that runs. As with cp -r, what exists as a directory is copied into; links are copied as links.",
+    )
+    .addOption(hostOption())
+    .option("--json", "print what was copied as JSON")
+    .addHelpText(
+      "after",
+      "\nExamples:\n  coppice cp ./src sb-1f2e3d4c-7:/srv/\n  coppice cp sb-1f2e3d4c-7:/var/log/app.log ./app.log",
+    )
+    .action(async (from: string, to: string, options: CpOptions) => parts.onDone(await cp(from, to, options, parts)));
+}
+
+async function cp(fromText: string, toText: string, options: CpOptions, parts: ProgramParts): Promise<number> {
+  const [from, to] = [placeOf(fromText), placeOf(toText)];
+  const sandbox = from.sandbox ?? to.sandbox;
+  if (sandbox === undefined || (from.sandbox !== undefined && to.sandbox !== undefined)) {
+    throw usage("One of the two must be SANDBOX:PATH, and one a path here");
+  }
+  await using target = await openSandbox(sandbox, options.host, parts);
+  const work = { files: target.guest.files, signal: parts.signal };
+  const copied = await (from.sandbox === undefined ? copyIn : copyOut)(work, from.path, to.path);
+  parts.terminal.print(options.json === true ? JSON.stringify(copied) : sentence(copied));
+  return EXIT.done;
+}
+
+export function placeOf(text: string): Place {
+  const match = /^(sb-[0-9a-f]+-\d+):(.*)$/s.exec(text);
+  if (match === null) return { sandbox: undefined, path: text };
+  const [, sandbox, path = ""] = match;
+  if (!path.startsWith("/")) throw usage(`"${text}": a path in a guest begins with /`);
+  return { sandbox, path };
+}
+
+function sentence({ files, directories, links, bytes }: CopyReport): string {
+  const counts = [
+    `${number(files)} ${files === 1 ? "file" : "files"}`,
+    ...(directories === 0 ? [] : [`${number(directories)} ${directories === 1 ? "directory" : "directories"}`]),
+    ...(links === 0 ? [] : [`${number(links)} ${links === 1 ? "link" : "links"}`]),
+  ];
+  return `copied ${counts.join(", ")}, ${number(bytes)} bytes`;
+}
+
+function usage(message: string): CoppiceError {
+  return new CoppiceError(message, {
+    code: "INVALID_ARGUMENT",
+    faultDomain: "user",
+    remedy: "`coppice cp --help` has examples; `coppice ps` lists the sandboxes that run.",
+  });
+}

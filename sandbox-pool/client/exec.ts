@@ -1,0 +1,215 @@
+/** Programs that are run to their end, with their streams. */
+
+import { randomUUID } from "node:crypto";
+
+import type { CallOptions, Command, ExecOptions, ExecResult, OutputOptions } from "../api.js";
+import { DEFAULTS } from "../defaults.js";
+import { CoppiceError } from "../errors.js";
+import type { AgentCall } from "./agent-call.js";
+import type { Chunk } from "./connection.js";
+import { results } from "./messages.js";
+import { OutputSink, type OutputSinkOptions } from "./output-sink.js";
+import { toBytes } from "./to-bytes.js";
+import { checkInput, inputs } from "./validation.js";
+
+/** What tells a waiting program's caller how it ended. */
+interface Ending {
+  readonly exitCode: number | null;
+  readonly signal: string | null;
+  readonly timedOut: boolean;
+  readonly truncated: boolean;
+  readonly droppedBytes: number;
+}
+
+/** argv of a command; a text is run by the guest's shell. */
+export function toArgv(command: Command): readonly string[] {
+  if (typeof command === "string") {
+    checkInput(inputs.command, command, "command");
+    return ["/bin/sh", "-c", command];
+  }
+  checkInput(inputs.argv, command, "argv");
+  return command;
+}
+
+export async function runProgram(agent: AgentCall, command: Command, options: ExecOptions): Promise<ExecResult> {
+  const argv = toArgv(command);
+  checkInput(inputs.execOptions, options, "options");
+  const { signal, deadlineMs, stdin, onStdout, onStderr, background: _, ...program } = options;
+  const timeoutMs = options.timeoutMs ?? DEFAULTS.exec.timeoutMs;
+  const isStreamed = onStdout !== undefined || onStderr !== undefined;
+  const limit = isStreamed ? DEFAULTS.exec.streamLimitBytes : DEFAULTS.exec.outputLimitBytes;
+  const outputLimitBytes = options.outputLimitBytes ?? limit;
+  const input = stdin === undefined || isWhole(stdin) ? undefined : stdin;
+  const args = {
+    ...program,
+    argv,
+    timeoutMs,
+    outputLimitBytes,
+    ...(stdin !== undefined && isWhole(stdin) ? { stdin: toBytes(stdin) } : {}),
+  };
+  const spec = { signal, deadlineMs: deadlineMs ?? timeoutMs + DEFAULTS.connection.guestGraceMs };
+  if (!isStreamed && input === undefined && options.name === undefined) {
+    const call = { op: "exec", args, schema: results.exec, spec: { ...spec, maxChunkBytes: outputLimitBytes } };
+    const { result, chunks } = await agent(call);
+    return toResult(result, joinStream(chunks, "stdout"), joinStream(chunks, "stderr"));
+  }
+  const name = options.name ?? `exec-${randomUUID()}`;
+  return await new StreamedRun(agent, name, { onStdout, onStderr }).run({
+    op: "exec",
+    args: {
+      ...args,
+      name,
+      ...(isStreamed ? { windowBytes: DEFAULTS.exec.windowBytes } : {}),
+      ...(input === undefined ? {} : { stdinOpen: true }),
+    },
+    spec,
+    input,
+  });
+}
+
+/** `exec.wait`. It has no window: the program's output goes on into the guest's memory while a callback waits. */
+export async function waitForProgram(
+  agent: AgentCall,
+  name: string,
+  options: CallOptions & OutputOptions,
+): Promise<ExecResult> {
+  const { signal, deadlineMs = DEFAULTS.maxDeadlineMs, onStdout, onStderr } = options;
+  const run = new StreamedRun(agent, name, { onStdout, onStderr });
+  return await run.run({ op: "exec.wait", args: { name }, spec: { signal, deadlineMs }, input: undefined });
+}
+
+interface StreamedCall {
+  readonly op: string;
+  readonly args: object;
+  readonly spec: { readonly signal: AbortSignal | undefined; readonly deadlineMs: number };
+  readonly input: AsyncIterable<string | Uint8Array> | undefined;
+}
+
+/** One call whose output is given away as it comes, and whose stdin is read as it is wanted. */
+class StreamedRun {
+  readonly #agent: AgentCall;
+  readonly #name: string;
+  readonly #sink: OutputSink;
+  readonly #failed = new AbortController();
+
+  constructor(agent: AgentCall, name: string, output: OutputSinkOptions["output"]) {
+    this.#agent = agent;
+    this.#name = name;
+    this.#sink = new OutputSink({
+      output,
+      grant: (bytes) => this.#grant(bytes),
+      // What a callback throws is the call's failure, and ends the program.
+      onFailure: (error) => this.#failed.abort(error),
+    });
+  }
+
+  async run({ op, args, spec, input }: StreamedCall): Promise<ExecResult> {
+    const signals = spec.signal === undefined ? [this.#failed.signal] : [spec.signal, this.#failed.signal];
+    let feeding: { stop(): void } | undefined;
+    try {
+      const { result } = await this.#agent({
+        op,
+        args,
+        schema: results.exec,
+        spec: {
+          ...spec,
+          signal: AbortSignal.any(signals),
+          onChunk: (chunk) => {
+            if (chunk.stream !== "started") this.#sink.take(chunk);
+            else if (input !== undefined) feeding = this.#feed(input);
+          },
+        },
+      });
+      await this.#sink.drained(AbortSignal.any(signals));
+      this.#rethrow();
+      return this.#result(result);
+    } catch (error) {
+      this.#rethrow();
+      throw error;
+    } finally {
+      feeding?.stop();
+    }
+  }
+
+  #rethrow(): void {
+    if (this.#failed.signal.aborted) throw this.#failed.signal.reason;
+  }
+
+  #result(ending: Ending): ExecResult {
+    const { droppedBytes } = this.#sink;
+    const all = { ...ending, droppedBytes: ending.droppedBytes + droppedBytes };
+    return toResult(all, this.#sink.collected("stdout"), this.#sink.collected("stderr"));
+  }
+
+  /** More output may come. Nobody waits for the answer: a program that has ended needs no grant. */
+  #grant(bytes: number): void {
+    const call = { op: "exec.window", args: { name: this.#name, bytes }, schema: results.empty };
+    this.#agent(call).catch(() => undefined);
+  }
+
+  #feed(input: AsyncIterable<string | Uint8Array>): { stop(): void } {
+    const iterator = input[Symbol.asyncIterator]();
+    const stopped = new AbortController();
+    const feed = async (): Promise<void> => {
+      for (let next = await iterator.next(); !stopped.signal.aborted; next = await iterator.next()) {
+        const isOpen = next.done === true ? await this.#write({ end: true }) : await this.#writeAll(next.value);
+        if (next.done === true || !isOpen) return;
+      }
+    };
+    feed().catch((error: unknown) => {
+      // The program's own end is no failure of its input.
+      const isOver = error instanceof CoppiceError && error.code === "PROCESS_NOT_FOUND";
+      if (!isOver && !stopped.signal.aborted) this.#failed.abort(error);
+    });
+    return {
+      stop: () => {
+        stopped.abort();
+        // Not waited for: a source may be in the middle of a read that never ends.
+        iterator.return?.()?.catch(() => undefined);
+      },
+    };
+  }
+
+  async #writeAll(piece: string | Uint8Array): Promise<boolean> {
+    const bytes = toBytes(piece);
+    const { stdinPieceBytes } = DEFAULTS.exec;
+    for (let offset = 0; offset < bytes.length; offset += stdinPieceBytes) {
+      if (!(await this.#write({ data: bytes.subarray(offset, offset + stdinPieceBytes) }))) return false;
+    }
+    return true;
+  }
+
+  async #write(args: { readonly data?: Uint8Array; readonly end?: boolean }): Promise<boolean> {
+    const { result } = await this.#agent({
+      op: "exec.write",
+      args: { name: this.#name, ...args },
+      schema: results.execWrite,
+      // A program may take as long as it likes to read: the call of `exec` has the limit.
+      spec: { deadlineMs: DEFAULTS.maxDeadlineMs },
+    });
+    return result.open;
+  }
+}
+
+function isWhole(stdin: NonNullable<ExecOptions["stdin"]>): stdin is string | Uint8Array {
+  return typeof stdin === "string" || stdin instanceof Uint8Array;
+}
+
+function toResult(ending: Ending, stdoutBytes: Uint8Array, stderrBytes: Uint8Array): ExecResult {
+  const decoder = new TextDecoder();
+  return {
+    stdout: decoder.decode(stdoutBytes),
+    stderr: decoder.decode(stderrBytes),
+    stdoutBytes,
+    stderrBytes,
+    exitCode: ending.exitCode,
+    signal: ending.signal,
+    timedOut: ending.timedOut,
+    truncated: ending.truncated || ending.droppedBytes > 0,
+    droppedBytes: ending.droppedBytes,
+  };
+}
+
+function joinStream(chunks: readonly Chunk[], stream: string): Uint8Array {
+  return Buffer.concat(chunks.filter((chunk) => chunk.stream === stream).map((chunk) => chunk.data));
+}
