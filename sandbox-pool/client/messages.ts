@@ -65,6 +65,7 @@ export const results = Object.freeze({
     checkpoints: z.object({ hot: count, shared: count }),
     sessions: count,
     memory: z.object({ totalBytes: count, availableBytes: count }),
+    disk: z.object({ totalBytes: count, availableBytes: count }),
     counters: z.object({
       forks: count,
       parks: count,
@@ -83,11 +84,11 @@ export const results = Object.freeze({
       ]),
     ),
   }),
-  park: z.object({ checkpoint: id, dirtyPages: count }),
+  park: z.object({ checkpoint: id, dirtyPages: count, dirtyBlocks: count }),
   console: z.object({ data: bytes }),
-  share: z.object({ checkpoint: id, dirtyPages: count.optional() }),
-  lookup: z.object({ checkpoint: id.nullable(), dirtyPages: count.optional() }),
-  memoryUsage: z.object({ privateBytes: count, totalBytes: count }),
+  share: z.object({ checkpoint: id, dirtyPages: count.optional(), dirtyBlocks: count.optional() }),
+  lookup: z.object({ checkpoint: id.nullable(), dirtyPages: count.optional(), dirtyBlocks: count.optional() }),
+  memoryUsage: z.object({ privateBytes: count, totalBytes: count, diskBytes: count }),
   exec: exit.extend({ timedOut: z.boolean(), truncated: z.boolean() }),
   ptySend: z.object({
     data: bytes,
