@@ -32,6 +32,11 @@ export interface TemplateOptions extends CallOptions {
   readonly memoryMiB?: number;
   /** Default 1. */
   readonly vcpus?: number;
+  /**
+   * Size of the writable disk above the image, in MiB. It takes the space that was written, on the host's disk, and forks
+   * with the memory. Default 8,192. 0: none; what the guest writes lies in its memory, of which it may fill half.
+   */
+  readonly diskMiB?: number;
   /** Runs once in the booted guest, before it is frozen. */
   readonly warmUp?: (sandbox: Sandbox) => Promise<void>;
   /**
@@ -65,6 +70,8 @@ export interface Checkpoint extends AsyncDisposable {
   readonly id: string;
   /** 4 KiB guest pages that differ from the template's base. */
   readonly dirtyPages: number;
+  /** 4 KiB blocks of the disk that were written since the template; 0 on a handle that was made otherwise. */
+  readonly dirtyBlocks: number;
   /** Stages of the park or checkpoint that made it; empty on a handle that was made otherwise. */
   readonly stages: Stages;
   /** One running sandbox in this state; a pooled one where the warm pool has it. */
@@ -119,6 +126,8 @@ export interface HostStats {
   readonly checkpoints: { readonly hot: number; readonly shared: number };
   readonly sessions: number;
   readonly memory: { readonly totalBytes: number; readonly availableBytes: number };
+  /** Where the contents of disks go. */
+  readonly disk: { readonly totalBytes: number; readonly availableBytes: number };
   readonly counters: Readonly<Record<"forks" | "parks" | "checkpoints" | "boots" | "closes" | "discarded", number>>;
 }
 
@@ -133,8 +142,10 @@ export interface Owner {
 export interface MemoryUsage {
   /** Guest memory that no other process maps. */
   readonly privateBytes: number;
-  /** Everything that the process adds to the host. */
+  /** Everything that the process adds to the host, but for its disk. */
   readonly totalBytes: number;
+  /** What the files of its disk take, also those that it shares with ancestors and siblings. */
+  readonly diskBytes: number;
 }
 
 export interface SandboxRow {
@@ -274,11 +285,14 @@ export interface Host extends AsyncDisposable {
   /** The sandboxes and checkpoints of all sessions. `memory`: with what each takes, which costs the host some milliseconds for each. */
   inventory(options?: CallOptions & { readonly memory?: boolean }): Promise<HostInventory>;
   stats(options?: CallOptions): Promise<HostStats>;
-  /** Private guest memory of one sandbox or checkpoint, and everything that its process adds to the host, in bytes. */
+  /**
+   * Private guest memory of one sandbox or checkpoint, and all memory that its process adds to the host, in bytes.
+   * `diskBytes`: what the files of its disk take, its own and those that it shares with ancestors and siblings.
+   */
   memoryUsage(
     of: { readonly sandbox: string } | { readonly checkpoint: string },
     options?: CallOptions,
-  ): Promise<{ readonly privateBytes: number; readonly totalBytes: number }>;
+  ): Promise<MemoryUsage>;
   /**
    * Ends this connection. When it is the last of its session, whatever the session still owns is closed.
    */

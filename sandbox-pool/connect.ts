@@ -171,6 +171,7 @@ function pathBackend(options: ConnectOptions): HostBackend {
       const { id, path } = await build(spec, buildOptions);
       return { id, source: { path } };
     },
+    makeDisk,
     release: () => Promise.resolve(),
   };
 }
@@ -182,6 +183,7 @@ function carrierBackend(carrier: Carrier, options: ConnectOptions): HostBackend 
       const { id, path } = await build(spec, buildOptions);
       return { id, source: await carrier.attachImage(id, path) };
     },
+    makeDisk,
     release: releaseOf(carrier),
   };
 }
@@ -201,6 +203,7 @@ function joinedCarrierBackend(options: ConnectOptions): HostBackend {
         await carrier.release();
       }
     },
+    makeDisk,
     release: () => Promise.resolve(),
   };
 }
@@ -209,6 +212,11 @@ function joinedCarrierBackend(options: ConnectOptions): HostBackend {
 const buildImage: ImageBuilder = async (spec, options) => {
   const { buildImageFile } = await import("./artifacts/index.js");
   return await buildImageFile(spec, options);
+};
+
+const makeDisk: HostBackend["makeDisk"] = async (sizeMiB, options) => {
+  const { makeBlankDisk } = await import("./artifacts/index.js");
+  return await makeBlankDisk(sizeMiB, options);
 };
 
 async function startCarrier(options: ConnectOptions): Promise<Carrier> {

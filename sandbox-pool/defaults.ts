@@ -53,6 +53,12 @@ export const DEFAULTS = Object.freeze({
   template: Object.freeze({
     memoryMiB: 192,
     vcpus: 1,
+    /** More than any task here needs, for nothing: a disk takes the space that was written. */
+    diskMiB: 8 * 1024,
+    /** Below this a file system has hardly any room beside its own tables. */
+    minDiskMiB: 16,
+    /** The daemon takes no larger disks. */
+    maxDiskMiB: 256 * 1024,
     /** Debian's stock kernel panics with less. */
     minMemoryMiB: 80,
     /** The daemon takes no larger guests. */

@@ -12,7 +12,7 @@ function checkpoint(id: string, parent: string | null, more: Partial<CheckpointR
 }
 
 function sandbox(id: string, from: string | null): SandboxRow {
-  const memory = { privateBytes: 1, totalBytes: 2 ** 21 };
+  const memory = { privateBytes: 1, totalBytes: 2 ** 21, diskBytes: 0 };
   return { id, checkpoint: from, owner: OWNER, state: "leased", ageMs: 61_000, memory };
 }
 

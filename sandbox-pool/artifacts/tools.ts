@@ -14,6 +14,7 @@ export const TOOL_PACKAGES = Object.freeze({
   cpio: "cpio",
   "dpkg-deb": "dpkg",
   flock: "util-linux",
+  mke2fs: "e2fsprogs",
   "mkfs.erofs": "erofs-utils",
   mmdebstrap: "mmdebstrap",
   "qemu-system-x86_64": "qemu-system-x86",

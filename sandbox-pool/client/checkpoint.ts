@@ -7,6 +7,7 @@ import { checkInput, inputs } from "./validation.js";
 export interface CheckpointFacts {
   readonly id: string;
   readonly dirtyPages: number;
+  readonly dirtyBlocks?: number;
   readonly stages?: Stages;
 }
 
@@ -23,6 +24,7 @@ export function createCheckpoint(parts: CheckpointParts): Checkpoint {
 class CheckpointHandle implements Checkpoint {
   readonly id: string;
   readonly dirtyPages: number;
+  readonly dirtyBlocks: number;
   readonly stages: Stages;
   readonly #parts: CheckpointParts;
   #released: Promise<void> | undefined;
@@ -30,6 +32,7 @@ class CheckpointHandle implements Checkpoint {
   constructor(parts: CheckpointParts) {
     this.id = parts.id;
     this.dirtyPages = parts.dirtyPages;
+    this.dirtyBlocks = parts.dirtyBlocks ?? 0;
     this.stages = parts.stages ?? [];
     this.#parts = parts;
   }

@@ -157,6 +157,8 @@ describe("templates.create", () => {
   it.each([
     ["another key", { key: "other" }],
     ["another size", { key: "game", memoryMiB: 256 }],
+    ["another disk", { key: "game", diskMiB: 64 }],
+    ["no disk", { key: "game", diskMiB: 0 }],
     ["no key", {}],
   ])("with %s boots its own", async (_, options) => {
     await template({ key: "game" });
@@ -208,6 +210,7 @@ describe("templates.create", () => {
   it.each([
     ["too little memory", { memoryMiB: 32 }, "options.memoryMiB"],
     ["half a CPU", { vcpus: 0.5 }, "options.vcpus"],
+    ["hardly a disk", { diskMiB: 15 }, "options.diskMiB"],
     ["an empty key", { key: "" }, "options.key"],
     ["a warm-up that is no function", { warmUp: "start" }, "options.warmUp"],
   ])("with %s is refused and names the field", async (_, options, field) => {
@@ -279,6 +282,10 @@ describe("a host", () => {
     await using sandbox: Sandbox = await root.fork();
     expect(host.info).toMatchObject({ kind: "kvm", version: "fake" });
     expect((await host.stats()).sandboxes.leased).toBe(1);
-    expect(await host.memoryUsage({ sandbox: sandbox.id })).toEqual({ privateBytes: 4_096, totalBytes: 8_192 });
+    expect(await host.memoryUsage({ sandbox: sandbox.id })).toEqual({
+      privateBytes: 4_096,
+      totalBytes: 8_192,
+      diskBytes: 12_288,
+    });
   });
 });

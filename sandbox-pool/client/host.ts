@@ -14,6 +14,7 @@ import type {
   HostStats,
   Image,
   ImageSpec,
+  MemoryUsage,
   Pool,
   Sandbox,
   WarmPoolOptions,
@@ -36,6 +37,8 @@ export interface HostBackend {
     spec: ImageSpec,
     options: CallOptions & { readonly onProgress?: (message: string) => void },
   ): Promise<{ readonly id: string; readonly source: { readonly path: string } | { readonly serial: string } }>;
+  /** The first contents of a writable disk. */
+  makeDisk(sizeMiB: number, options: Pick<CallOptions, "signal">): Promise<Uint8Array>;
   /** This client needs the host no more; called when its connection is closed. */
   release(options: HostCloseOptions): Promise<void>;
 }
@@ -143,7 +146,7 @@ class HostHandle implements Host {
   async memoryUsage(
     of: { readonly sandbox: string } | { readonly checkpoint: string },
     options: CallOptions = {},
-  ): Promise<{ readonly privateBytes: number; readonly totalBytes: number }> {
+  ): Promise<MemoryUsage> {
     checkInput(inputs.memoryUsageOf, of, "of");
     checkInput(inputs.callOptions, options, "options");
     const schema = results.memoryUsage;
@@ -186,7 +189,8 @@ class HostHandle implements Host {
         session: this.#session,
         hostVersion: this.info.version,
         toSandbox: (id, stages) => this.#sandbox({ id, stages }),
-        toTemplate: (id, dirtyPages, ownership) => this.#checkpoint({ id, dirtyPages }, ownership),
+        makeDisk: (sizeMiB, disk) => this.#backend.makeDisk(sizeMiB, disk),
+        toTemplate: (facts, ownership) => this.#checkpoint(facts, ownership),
       },
       image,
       options,

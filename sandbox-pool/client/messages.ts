@@ -50,7 +50,7 @@ export const daemonFrameSchema = z.union([
 
 const exit = z.object({ exitCode: z.number().int().nullable(), signal: z.string().nullable() });
 const sandboxId = z.object({ sandbox: id });
-const memoryUsage = z.object({ privateBytes: count, totalBytes: count });
+const memoryUsage = z.object({ privateBytes: count, totalBytes: count, diskBytes: count });
 const owner = z.object({ session: z.string(), client: z.string() });
 const fileKind = z.enum(["file", "directory", "symlink", "fifo", "socket", "block", "character"]);
 
@@ -68,6 +68,7 @@ export const results = Object.freeze({
     checkpoints: z.object({ hot: count, shared: count }),
     sessions: count,
     memory: z.object({ totalBytes: count, availableBytes: count }),
+    disk: z.object({ totalBytes: count, availableBytes: count }),
     counters: z.object({
       forks: count,
       parks: count,
@@ -86,10 +87,10 @@ export const results = Object.freeze({
       ]),
     ),
   }),
-  park: z.object({ checkpoint: id, dirtyPages: count }),
+  park: z.object({ checkpoint: id, dirtyPages: count, dirtyBlocks: count }),
   console: z.object({ data: bytes }),
-  share: z.object({ checkpoint: id, dirtyPages: count.optional() }),
-  lookup: z.object({ checkpoint: id.nullable(), dirtyPages: count.optional() }),
+  share: z.object({ checkpoint: id, dirtyPages: count.optional(), dirtyBlocks: count.optional() }),
+  lookup: z.object({ checkpoint: id.nullable(), dirtyPages: count.optional(), dirtyBlocks: count.optional() }),
   memoryUsage,
   exec: exit.extend({ timedOut: z.boolean(), truncated: z.boolean(), droppedBytes: count }),
   execStarted: z.object({ pid: count }),

@@ -133,7 +133,8 @@ class SandboxHandle implements Sandbox, GuestWatcher {
       }
       this.#gone("parked");
       this.#life.onGone?.();
-      return this.#parts.toCheckpoint({ id: result.checkpoint, dirtyPages: result.dirtyPages, stages });
+      const { checkpoint: id, dirtyPages, dirtyBlocks } = result;
+      return this.#parts.toCheckpoint({ id, dirtyPages, dirtyBlocks, stages });
     } catch (error) {
       this.#parkFailed(error);
       throw await rootOf(error, this.#life);
@@ -156,7 +157,8 @@ class SandboxHandle implements Sandbox, GuestWatcher {
       if (life === this.#life) this.#noteFailure(error);
       throw await rootOf(error, life);
     });
-    return this.#parts.toCheckpoint({ id: result.checkpoint, dirtyPages: result.dirtyPages, stages });
+    const { checkpoint: id, dirtyPages, dirtyBlocks } = result;
+    return this.#parts.toCheckpoint({ id, dirtyPages, dirtyBlocks, stages });
   }
 
   async rewind(options: RewindOptions = {}): Promise<RewindResult> {

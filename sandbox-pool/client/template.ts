@@ -6,19 +6,21 @@ import { setTimeout } from "node:timers/promises";
 import type { CallOptions, Checkpoint, Image, Sandbox, Stages, TemplateOptions } from "../api.js";
 import { DEFAULTS } from "../defaults.js";
 import { CoppiceError } from "../errors.js";
+import type { CheckpointFacts } from "./checkpoint.js";
 import { results } from "./messages.js";
 import type { Session } from "./session.js";
 import { checkInput, inputs } from "./validation.js";
 
 /** Counts up when what goes into a template's key changes. */
-const KEY_FORMAT = 1;
+const KEY_FORMAT = 2;
 
 export interface TemplateParts {
   readonly session: Session;
   /** Of the daemon, and so of the kernel and agent that it boots. */
   readonly hostVersion: string;
   readonly toSandbox: (id: string, stages: Stages) => Sandbox;
-  readonly toTemplate: (id: string, dirtyPages: number, ownership: TemplateOwnership) => Checkpoint;
+  readonly makeDisk: (sizeMiB: number, options: Pick<CallOptions, "signal">) => Promise<Uint8Array>;
+  readonly toTemplate: (facts: CheckpointFacts, ownership: TemplateOwnership) => Checkpoint;
 }
 
 /** `session`: release drops it. `host`: other clients use it too, release only forgets it here. */
@@ -27,6 +29,7 @@ export type TemplateOwnership = "session" | "host";
 interface Size {
   readonly memoryMiB: number;
   readonly vcpus: number;
+  readonly diskMiB: number;
 }
 
 /**
@@ -40,12 +43,12 @@ export async function createTemplate(
 ): Promise<Checkpoint> {
   checkInput(inputs.image, image, "image");
   checkInput(inputs.templateOptions, options, "options");
-  const { memoryMiB = DEFAULTS.template.memoryMiB, vcpus = DEFAULTS.template.vcpus, key } = options;
+  const { memoryMiB, vcpus, diskMiB, key } = { ...DEFAULTS.template, ...options };
+  const size = { memoryMiB, vcpus, diskMiB };
   if (key === undefined) {
-    const frozen = await freeze(parts, image, { memoryMiB, vcpus }, options);
-    return parts.toTemplate(frozen.id, frozen.dirtyPages, "session");
+    return parts.toTemplate(await freeze(parts, image, size, options), "session");
   }
-  const contentKey = templateKey([image.id, memoryMiB, vcpus, key, parts.hostVersion]);
+  const contentKey = templateKey([image.id, memoryMiB, vcpus, diskMiB, key, parts.hostVersion]);
   const spec = callOptions(options);
   const known = await parts.session.request({
     method: "checkpoint.lookup",
@@ -55,25 +58,40 @@ export async function createTemplate(
   });
   if (known.result.checkpoint !== null) {
     options.onProgress?.("Using the warm template that this host has");
-    return parts.toTemplate(known.result.checkpoint, known.result.dirtyPages ?? 0, "host");
+    return parts.toTemplate(factsOf(known.result.checkpoint, known.result), "host");
   }
-  const frozen = await freeze(parts, image, { memoryMiB, vcpus }, options);
+  const frozen = await freeze(parts, image, size, options);
   const shared = await parts.session.request({
     method: "checkpoint.share",
     params: { checkpoint: frozen.id, key: contentKey },
     schema: results.share,
     spec,
   });
-  const dirtyPages = shared.result.dirtyPages ?? frozen.dirtyPages;
-  return parts.toTemplate(shared.result.checkpoint, dirtyPages, "host");
+  return parts.toTemplate(factsOf(shared.result.checkpoint, shared.result, frozen), "host");
+}
+
+interface Delta {
+  readonly dirtyPages?: number | undefined;
+  readonly dirtyBlocks?: number | undefined;
+}
+
+/** What the host says of a checkpoint; where it says nothing, what is known of it. */
+function factsOf(id: string, delta: Delta, known: Delta = {}): CheckpointFacts {
+  return {
+    id,
+    dirtyPages: delta.dirtyPages ?? known.dirtyPages ?? 0,
+    dirtyBlocks: delta.dirtyBlocks ?? known.dirtyBlocks ?? 0,
+  };
 }
 
 async function freeze(parts: TemplateParts, image: Image, size: Size, options: TemplateOptions): Promise<Checkpoint> {
   options.onProgress?.("Booting the guest");
   const timeoutMs = options.deadlineMs ?? DEFAULTS.template.bootTimeoutMs;
+  const { diskMiB, ...machine } = size;
+  const disk = diskMiB === 0 ? undefined : await parts.makeDisk(diskMiB, callOptions(options));
   const booted = await parts.session.request({
     method: "sandbox.boot",
-    params: { image: image.id, ...size, timeoutMs },
+    params: { image: image.id, ...machine, ...(disk === undefined ? {} : { disk }), timeoutMs },
     schema: results.boot,
     spec: { ...callOptions(options), deadlineMs: timeoutMs + DEFAULTS.connection.guestGraceMs },
     undo: (late) => parts.session.closeQuietly(late.sandbox),

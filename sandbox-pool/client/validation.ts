@@ -174,6 +174,11 @@ export const inputs = Object.freeze({
   templateOptions: call.extend({
     memoryMiB: z.number().int().min(DEFAULTS.template.minMemoryMiB).max(DEFAULTS.template.maxMemoryMiB).optional(),
     vcpus: z.number().int().min(1).max(DEFAULTS.template.maxVcpus).optional(),
+    diskMiB: z
+      .union([z.literal(0), z.number().int().min(DEFAULTS.template.minDiskMiB).max(DEFAULTS.template.maxDiskMiB)], {
+        error: `must be 0, or ${DEFAULTS.template.minDiskMiB} to ${DEFAULTS.template.maxDiskMiB}`,
+      })
+      .optional(),
     warmUp: callback.optional(),
     key: z.string().min(1).optional(),
     onProgress: callback.optional(),

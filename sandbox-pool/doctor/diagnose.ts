@@ -33,7 +33,17 @@ const COMMAND_TIMEOUT_MS = 10_000;
 
 /** Tools without which no host can be set up, and those for images only. */
 const CARRIER_TOOLS: readonly Tool[] = ["qemu-system-x86_64"];
-const SETUP_TOOLS: readonly Tool[] = ["apt-get", "dpkg-deb", "cpio", "flock", "mkfs.erofs", "mmdebstrap", "xz", "zstd"];
+const SETUP_TOOLS: readonly Tool[] = [
+  "apt-get",
+  "dpkg-deb",
+  "cpio",
+  "flock",
+  "mke2fs",
+  "mkfs.erofs",
+  "mmdebstrap",
+  "xz",
+  "zstd",
+];
 
 export async function diagnose(options: DiagnoseOptions = {}): Promise<DoctorReport> {
   const kvm = await checkKvm(options);

@@ -4,6 +4,7 @@ import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 
 import { ensureHostArtifacts, type HostArtifactsOptions } from "../artifacts/index.js";
+import { stateDirectory as stateFolder } from "../artifacts/paths.js";
 import {
   chooseIdleSeconds,
   ensureHost,
@@ -53,6 +54,7 @@ export async function ensureLocalHost(options: LocalHostOptions = {}): Promise<L
         command: [
           ...[artifacts.coppiced, "serve", "--unix", unix, "--state-dir", stateDirectory],
           ...["--vmm", artifacts.vmm, "--kernel", artifacts.vmlinux, "--initrd", artifacts.guestInitrd],
+          ...["--extents-dir", join(stateFolder(), "extents")],
           ...["--idle-exit", `${idleSeconds}`, "--host-kind", "kvm"],
         ],
       };

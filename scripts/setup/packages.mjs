@@ -13,6 +13,7 @@ const NEEDED = [
   { program: "cc", package: "gcc", for: ["run", "test", "unit"] },
   { program: "qemu-system-x86_64", package: "qemu-system-x86", for: ["run", "test"] },
   { program: "mmdebstrap", package: "mmdebstrap", for: ["run", "test"] },
+  { program: "mke2fs", package: "e2fsprogs", for: ["run", "test", "unit"] },
   { program: "mkfs.erofs", package: "erofs-utils", for: ["run", "test"] },
   { program: "cpio", package: "cpio", for: ["run", "test"] },
   { program: "xz", package: "xz-utils", for: ["run", "test"] },

@@ -222,11 +222,11 @@ class SocketDaemon implements FakeDaemon, FakeDaemonSide {
         return await this.#call(this.state.sandbox(id, session), request);
       case "sandbox.park": {
         const checkpoint = this.state.park(session, id, params["name"] as string | undefined);
-        return { checkpoint: checkpoint.id, dirtyPages: dirtyPages(checkpoint.memory) };
+        return { checkpoint: checkpoint.id, dirtyPages: dirtyPages(checkpoint.memory), dirtyBlocks: 7 };
       }
       case "sandbox.checkpoint": {
         const checkpoint = this.state.copy(session, id, params["name"] as string | undefined);
-        return { checkpoint: checkpoint.id, dirtyPages: dirtyPages(checkpoint.memory) };
+        return { checkpoint: checkpoint.id, dirtyPages: dirtyPages(checkpoint.memory), dirtyBlocks: 7 };
       }
       case "sandbox.close":
         this.state.close(id);
@@ -241,7 +241,7 @@ class SocketDaemon implements FakeDaemon, FakeDaemonSide {
       case "checkpoint.lookup":
         return { checkpoint: this.state.lookup(String(params["key"]))?.id ?? null };
       case "memory.usage":
-        return { privateBytes: 4_096, totalBytes: 8_192 };
+        return { privateBytes: 4_096, totalBytes: 8_192, diskBytes: 12_288 };
       default: {
         const message = `Daemon knows no method ${method}`;
         throw new FakeDaemonError({ code: "UNKNOWN_METHOD", message, faultDomain: "bug", retryable: false });

@@ -184,6 +184,7 @@ export class FakeHostState {
       checkpoints: { hot: this.checkpoints.size, shared },
       sessions,
       memory: { totalBytes: MEMORY_BYTES, availableBytes: MEMORY_BYTES - processes * CHILD_BYTES },
+      disk: { totalBytes: MEMORY_BYTES, availableBytes: MEMORY_BYTES },
       counters: this.counters,
     };
   }

@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use coppice_wire::agent::AGENT_PORT_NAME;
@@ -24,7 +24,14 @@ const DEVICE_PAUSE: Duration = Duration::from_millis(2);
 /// Descriptors of the agent: a thousand programs with three pipes each, and room.
 const OPEN_FILES: u64 = 16_384;
 
-/// The writable layer may fill this part of the guest's memory.
+/// Serials of the machine's disks, see `native/coppice-vmm/src/devices`.
+const IMAGE_SERIAL: &str = "coppice-image";
+const WRITABLE_SERIAL: &str = "coppice-disk";
+
+/// Deleted files give their space back. The inode tables need no zeroing: what was never written reads as zeros.
+const DISK_OPTIONS: &str = "discard,noinit_itable";
+
+/// Without a disk the writable layer may fill this part of the guest's memory.
 const WRITABLE_DIVISOR: u64 = 2;
 
 const NEW_ROOT: &str = "/newroot";
@@ -165,16 +172,31 @@ fn wait_for<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> Result<T> {
     }
 }
 
-/// The image below, a tmpfs above.
+/// The image below, the writable disk above; a tmpfs where the machine has none.
 fn mount_root() -> Result<()> {
-    const DISK: &str = "/dev/vda";
-    wait_for(DISK, || Path::new(DISK).exists().then_some(()))?;
+    let image = find_disk(IMAGE_SERIAL)?.ok_or_else(|| BootError::NoDevice {
+        what: format!("The disk {IMAGE_SERIAL}"),
+    })?;
     for directory in ["/lower", "/rw", NEW_ROOT] {
         fs::create_dir_all(directory).at(format!("mkdir {directory}"))?;
     }
-    mount(Some(DISK), "/lower", Some("erofs"), MsFlags::MS_RDONLY, None::<&str>).at("mount the image")?;
-    let size = format!("mode=0755,size={}", total_memory_bytes()? / WRITABLE_DIVISOR);
-    mount_new("tmpfs", "/rw", MsFlags::empty(), Some(&size))?;
+    mount(Some(&image), "/lower", Some("erofs"), MsFlags::MS_RDONLY, None::<&str>).at("mount the image")?;
+    match find_disk(WRITABLE_SERIAL)? {
+        Some(disk) => {
+            mount(
+                Some(&disk),
+                "/rw",
+                Some("ext4"),
+                MsFlags::MS_NOATIME,
+                Some(DISK_OPTIONS),
+            )
+            .at("mount the disk")?;
+        }
+        None => {
+            let size = format!("mode=0755,size={}", total_memory_bytes()? / WRITABLE_DIVISOR);
+            mount_new("tmpfs", "/rw", MsFlags::empty(), Some(&size))?;
+        }
+    }
     for directory in ["/rw/upper", "/rw/work"] {
         fs::create_dir(directory).at(format!("mkdir {directory}"))?;
     }
@@ -187,6 +209,33 @@ fn mount_root() -> Result<()> {
         Some(layers),
     )
     .at("mount the writable layer")
+}
+
+/// Device of the virtio disk with a serial; `None` once all disks of the machine are there and none is it.
+fn find_disk(serial: &str) -> Result<Option<PathBuf>> {
+    let blocks = wait_for("The machine's disks", || disks(Path::new("/sys/bus/virtio/devices")))?;
+    for block in blocks {
+        let found = fs::read_to_string(block.join("serial")).unwrap_or_default();
+        if let (true, Some(name)) = (found.trim_end_matches(['\n', '\0']) == serial, block.file_name()) {
+            let device = Path::new("/dev").join(name);
+            wait_for(&device.display().to_string(), || device.exists().then_some(()))?;
+            return Ok(Some(device));
+        }
+    }
+    Ok(None)
+}
+
+/// Block devices of all virtio disks; `None` where there are no disks yet, or one has no block device yet.
+fn disks(devices: &Path) -> Option<Vec<PathBuf>> {
+    const VIRTIO_BLOCK: &str = "0x0002";
+    let mut blocks = Vec::new();
+    for device in fs::read_dir(devices).ok()?.flatten() {
+        let kind = fs::read_to_string(device.path().join("device")).unwrap_or_default();
+        if kind.trim_end() == VIRTIO_BLOCK {
+            blocks.push(fs::read_dir(device.path().join("block")).ok()?.flatten().next()?.path());
+        }
+    }
+    Some(blocks).filter(|blocks| !blocks.is_empty())
 }
 
 fn total_memory_bytes() -> Result<u64> {
@@ -306,4 +355,45 @@ fn find_port() -> Option<String> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory as the kernel's of virtio devices: kind of each, and its block device where it has one.
+    fn devices(test: &str, devices: &[(&str, Option<&str>)]) -> PathBuf {
+        let directory = std::env::temp_dir().join(format!("coppice-agent-disks-{}-{test}", std::process::id()));
+        for (index, (kind, block)) in devices.iter().enumerate() {
+            let device = directory.join(format!("virtio{index}"));
+            fs::create_dir_all(&device).unwrap();
+            fs::write(device.join("device"), format!("{kind}\n")).unwrap();
+            if let Some(block) = block {
+                fs::create_dir_all(device.join("block").join(block)).unwrap();
+            }
+        }
+        directory
+    }
+
+    #[test]
+    fn disks_are_found_once_all_of_them_have_a_block_device() {
+        let all = devices(
+            "all",
+            &[("0x0002", Some("vda")), ("0x0003", None), ("0x0002", Some("vdb"))],
+        );
+        let mut names: Vec<_> = disks(&all)
+            .unwrap()
+            .into_iter()
+            .filter_map(|block| Some(block.file_name()?.to_owned()))
+            .collect();
+        names.sort();
+        assert_eq!(names, ["vda", "vdb"]);
+        let early = devices("early", &[("0x0002", Some("vda")), ("0x0002", None)]);
+        assert_eq!(disks(&early), None);
+        let none = devices("none", &[("0x0003", None)]);
+        assert_eq!(disks(&none), None);
+        for directory in [all, early, none] {
+            fs::remove_dir_all(directory).unwrap();
+        }
+    }
 }

@@ -43,11 +43,28 @@ impl From<Errno> for ControlError {
     }
 }
 
-/// One command, with the descriptor that came with it.
+/// One command, with the descriptors that came with it.
 #[derive(Debug)]
 pub struct Received {
     pub command: Command,
-    pub descriptor: Option<OwnedFd>,
+    pub descriptors: VecDeque<OwnedFd>,
+}
+
+impl Received {
+    /// The next of them.
+    pub fn descriptor(&mut self) -> Option<OwnedFd> {
+        self.descriptors.pop_front()
+    }
+}
+
+/// How many descriptors come with a command.
+fn descriptors_of(command: &Command) -> usize {
+    match command {
+        Command::Fork { .. } | Command::Checkpoint { .. } | Command::Lend { .. } => 1,
+        Command::Boot { config } => usize::from(config.disk),
+        Command::Extent { granted } => 2 * usize::from(*granted),
+        _ => 0,
+    }
 }
 
 /// The VMM's end of the control socket.
@@ -152,15 +169,9 @@ impl Control {
         }
         let command = decode(&payload)?;
         // Descriptors arrive in the order of the messages that carry them.
-        let descriptor = if matches!(
-            command,
-            Command::Fork { .. } | Command::Checkpoint { .. } | Command::Lend { .. }
-        ) {
-            self.descriptors.pop_front()
-        } else {
-            None
-        };
-        Ok(Some(Received { command, descriptor }))
+        let count = descriptors_of(&command).min(self.descriptors.len());
+        let descriptors = self.descriptors.drain(..count).collect();
+        Ok(Some(Received { command, descriptors }))
     }
 
     /// Whether anything was read.
@@ -260,11 +271,11 @@ mod tests {
         send_with(&daemon, &Command::Pause { when_idle: false }, &[]);
         send_with(&daemon, &Command::Fork { tag: 2, at_ns: 0 }, &[second.0.as_raw_fd()]);
         for (tag, mut peer) in [(1, first.1), (2, second.1)] {
-            let received = std::iter::from_fn(|| control.poll().unwrap())
+            let mut received = std::iter::from_fn(|| control.poll().unwrap())
                 .find(|received| matches!(received.command, Command::Fork { .. }))
                 .unwrap();
             assert!(matches!(received.command, Command::Fork { tag: given, .. } if given == tag));
-            UnixStream::from(received.descriptor.unwrap())
+            UnixStream::from(received.descriptor().unwrap())
                 .write_all(&[tag as u8])
                 .unwrap();
             let mut byte = [0];
@@ -277,7 +288,7 @@ mod tests {
     fn control_given_a_fork_without_a_descriptor_says_so() {
         let (daemon, mut control) = pair();
         send_with(&daemon, &Command::Fork { tag: 1, at_ns: 0 }, &[]);
-        assert!(control.poll().unwrap().unwrap().descriptor.is_none());
+        assert!(control.poll().unwrap().unwrap().descriptors.is_empty());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What a failed command answers.
 
+use coppice_wire::blank::BlankError;
+
 use crate::boot::BootError;
 use crate::confine::ConfineError;
 use crate::control::ControlError;
@@ -31,6 +33,8 @@ pub enum VmmError {
     Host { call: &'static str, source: std::io::Error },
     #[error("Image {path} can't be opened: {source}")]
     Image { path: String, source: std::io::Error },
+    #[error(transparent)]
+    Blank(#[from] BlankError),
     #[error("{command} came without the file that it needs")]
     NotLent { command: &'static str },
     #[error(transparent)]
@@ -58,7 +62,7 @@ impl VmmError {
             Self::Vcpus { .. } | Self::Memory(MemoryError::Size { .. }) => "VMM_BAD_SIZE",
             Self::Backlog { .. } => "VMM_AGENT_BACKLOG",
             Self::NoSocket { .. } | Self::NotLent { .. } | Self::Control(_) => "VMM_PROTOCOL",
-            Self::Image { .. } | Self::Boot(_) => "VMM_BOOT_FILES",
+            Self::Image { .. } | Self::Blank(_) | Self::Boot(_) => "VMM_BOOT_FILES",
             Self::Memory(_) | Self::Host { .. } | Self::Copy(_) | Self::Queue(_) => "VMM_HOST",
             Self::Confine(_) => "VMM_CONFINEMENT",
             Self::Kvm(_) => "VMM_KVM",
@@ -78,6 +82,7 @@ impl VmmError {
                 | Self::Copy(_)
                 | Self::NotLent { .. }
                 | Self::Image { .. }
+                | Self::Blank(_)
                 | Self::Boot(_)
                 | Self::Memory(MemoryError::Size { .. })
         )

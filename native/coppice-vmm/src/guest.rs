@@ -1,6 +1,6 @@
 //! What a machine is besides its KVM objects: everything in here is memory, and a fork copies it.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use coppice_wire::vmm::BootConfig;
@@ -9,7 +9,7 @@ use kvm_ioctls::Kvm;
 
 use crate::boot::{self, Payload};
 use crate::confine::{self, Missing};
-use crate::devices::{Block, Devices};
+use crate::devices::{BlankFile, Block, Devices, Disk, virtio_devices};
 use crate::error::VmmError;
 use crate::hot::{HotPages, Progress};
 use crate::kvm::{self, LiveVm, MsrList, VmState};
@@ -44,7 +44,13 @@ pub struct Booted {
 
 impl Guest {
     /// Makes the machine and puts it at the kernel's entry point. Confines the process, for good.
-    pub fn boot(config: &BootConfig, control: BorrowedFd<'_>, stopwatch: &mut Stopwatch) -> Result<Booted, VmmError> {
+    /// `blank` is what its disk holds at first.
+    pub fn boot(
+        config: &BootConfig,
+        blank: Option<OwnedFd>,
+        control: BorrowedFd<'_>,
+        stopwatch: &mut Stopwatch,
+    ) -> Result<Booted, VmmError> {
         if config.vcpus != VCPUS {
             return Err(VmmError::Vcpus { vcpus: config.vcpus });
         }
@@ -53,12 +59,14 @@ impl Guest {
             path: config.image.clone(),
             source,
         })?;
+        let blank = blank.map(BlankFile::open).transpose()?;
         stopwatch.lap("memory");
         let payload = Payload {
             kernel: Path::new(&config.kernel),
             initrd: Path::new(&config.initrd),
             extra_command_line: &config.extra_cmdline,
             vcpus: config.vcpus,
+            virtio_devices: virtio_devices(blank.is_some()),
         };
         let entry = boot::load(&ram, &payload)?;
         stopwatch.lap("load");
@@ -67,8 +75,10 @@ impl Guest {
         stopwatch.lap("openKvm");
         // Before there is a VM: for it the kernel may start a thread in this process, and namespaces need a process that
         // has one.
-        let missing = confine::confine(&[control, ram.file(), image.file(), kvm_file(&kvm)])?;
-        let devices = Devices::new(image)?;
+        let mut kept = vec![control, ram.file(), image.file(), kvm_file(&kvm)];
+        kept.extend(blank.as_ref().map(BlankFile::file));
+        let missing = confine::confine(&kept)?;
+        let devices = Devices::new(image, blank.map(Disk::new))?;
         stopwatch.lap("confine");
         let live = LiveVm::new(&kvm, &ram, &cpuid, config.vcpus, stopwatch)?;
         live.enter_kernel(entry)?;
@@ -94,8 +104,7 @@ impl Guest {
         let live = LiveVm::new(&self.kvm, &self.ram, &self.cpuid, self.vcpus, stopwatch)?;
         state.restore(&live, at_ns)?;
         stopwatch.lap("restore");
-        self.devices.forget_lines();
-        self.devices.serve_waiting(self.ram.memory())?;
+        self.devices.begin_life(self.ram.memory())?;
         vcpu::sync_lines(&mut self.devices, &live.vm)?;
         stopwatch.lap("devices");
         Ok(live)
@@ -111,6 +120,9 @@ impl Guest {
 
     /// The same in a copy of a machine whose base is made, which can't tell the machine's own pages from its template's.
     pub fn freeze_copy(&mut self) {
+        if let Some(disk) = self.devices.disk_mut() {
+            disk.freeze();
+        }
         // Its children are expected to begin as it did. Without a list they work the same, slower.
         let pages = self.hot_pages();
         self.hot = HotPages::new().ok();
@@ -135,6 +147,11 @@ impl Guest {
     fn hot_pages(&self) -> Vec<u32> {
         let limit = u32::try_from(self.ram.bytes() / PAGE_BYTES).unwrap_or(u32::MAX);
         self.hot.as_ref().map_or_else(Vec::new, |hot| hot.pages(limit))
+    }
+
+    /// Blocks of the disk that were written since the base was made.
+    pub fn dirty_blocks(&self) -> u64 {
+        self.devices.disk().map_or(0, Disk::delta_blocks)
     }
 
     /// Reads the state of a stopped machine.

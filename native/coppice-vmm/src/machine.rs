@@ -16,6 +16,7 @@ use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd, MissingBarrier};
 
 use crate::attention::Watch;
 use crate::control::{Control, ControlError, Received};
+use crate::devices::{Disk, Extent};
 use crate::error::VmmError;
 use crate::fork::{Side, die_with_parent, fork_sibling};
 use crate::guest::{Booted, Guest};
@@ -111,22 +112,31 @@ impl Machine {
         }
     }
 
-    fn handle(&mut self, received: Received) -> Result<Next, VmmError> {
+    fn handle(&mut self, mut received: Received) -> Result<Next, VmmError> {
+        let descriptor = received.descriptor();
         match received.command {
-            Command::Boot { config } => self.boot(&config)?,
+            Command::Boot { config } => self.boot(&config, descriptor)?,
             Command::Agent { data } => self.agent(&data)?,
             Command::Pause { when_idle } => self.pause(when_idle)?,
             Command::Resume { at_ns } => self.resume(at_ns)?,
             Command::Park => return self.park(),
-            Command::Fork { tag, at_ns } => self.fork(tag, at_ns, received.descriptor)?,
-            Command::Checkpoint { tag } => return self.checkpoint(tag, received.descriptor),
+            Command::Fork { tag, at_ns } => self.fork(tag, at_ns, descriptor)?,
+            Command::Checkpoint { tag } => return self.checkpoint(tag, descriptor),
             Command::Lend { file } => {
-                let lent = received.descriptor.ok_or(VmmError::NotLent { command: "Lend" })?;
+                let lent = descriptor.ok_or(VmmError::NotLent { command: "Lend" })?;
                 self.lent.take(file, lent.into());
                 if let Phase::Running(guest, _) = &self.phase {
                     // It is lent when the child has begun its life: what it has written until now its siblings will write too.
                     guest.learn(Progress::Begun, &self.lent);
                 }
+            }
+            Command::Extent { .. } => {
+                let readable = received.descriptor();
+                self.take_extent(
+                    descriptor
+                        .zip(readable)
+                        .map(|(writable, readable)| Extent::new(writable, readable)),
+                )?;
             }
             Command::Close => {
                 if let Phase::Running(guest, _) | Phase::Paused(guest, ..) = &self.phase {
@@ -138,12 +148,15 @@ impl Machine {
         Ok(Next::Go)
     }
 
-    fn boot(&mut self, config: &BootConfig) -> Result<(), VmmError> {
+    fn boot(&mut self, config: &BootConfig, blank: Option<OwnedFd>) -> Result<(), VmmError> {
         let Phase::Fresh = self.phase else {
             return Err(self.refuse("Boot", "fresh"));
         };
+        if config.disk && blank.is_none() {
+            return Err(VmmError::NotLent { command: "Boot" });
+        }
         let mut stopwatch = Stopwatch::start();
-        let Booted { guest, live, missing } = Guest::boot(config, self.control.socket(), &mut stopwatch)?;
+        let Booted { guest, live, missing } = Guest::boot(config, blank, self.control.socket(), &mut stopwatch)?;
         self.phase = Phase::Running(Box::new(guest), live);
         self.control.send(&Event::Started {
             pid: process::id(),
@@ -163,6 +176,15 @@ impl Machine {
         } else {
             Err(VmmError::Backlog { bytes: data.len() })
         }
+    }
+
+    /// One that comes after the machine was parked is nobody's: its children ask for their own.
+    fn take_extent(&mut self, extent: Option<Extent>) -> Result<(), VmmError> {
+        if let Phase::Running(guest, live) | Phase::Paused(guest, live, _) = &mut self.phase {
+            guest.devices.give_extent(extent, guest.ram.memory())?;
+            vcpu::sync_lines(&mut guest.devices, &live.vm)?;
+        }
+        Ok(())
     }
 
     fn pause(&mut self, when_idle: bool) -> Result<(), VmmError> {
@@ -240,6 +262,7 @@ impl Machine {
         self.control.send(&Event::Parked {
             at_ns: state.stopped_at_ns(),
             dirty_pages,
+            dirty_blocks: guest.dirty_blocks(),
             stages: stopwatch.finish(),
         })?;
         // What is still unsent belongs to this life, not to the children's.
@@ -277,6 +300,9 @@ impl Machine {
         // Here, where the copy's pages are: the copy itself has no file that it could count by.
         let dirty_pages = guest.ram.private_pages(&self.lent)?;
         stopwatch.lap("count");
+        if let Some(disk) = guest.devices.disk_mut() {
+            disk.begin_epoch();
+        }
         let side = fork_sibling().map_err(VmmError::Copy)?;
         stopwatch.lap("fork");
         match side {
@@ -307,6 +333,7 @@ impl Machine {
             self.control.send(&Event::Parked {
                 at_ns: state.stopped_at_ns(),
                 dirty_pages,
+                dirty_blocks: guest.dirty_blocks(),
                 stages: stopwatch.finish(),
             })?;
             self.phase = Phase::Frozen(guest, state, None);
@@ -464,6 +491,9 @@ fn pass_on(control: &mut Control, guest: &mut Guest, console: Console) -> Result
             break;
         };
         control.send(&Event::Agent { data })?;
+    }
+    if guest.devices.disk_mut().is_some_and(Disk::take_extent_wish) {
+        control.send(&Event::ExtentWanted)?;
     }
     if let Some(data) = guest.devices.take_console(console == Console::All)
         && control.has_room()

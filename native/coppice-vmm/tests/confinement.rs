@@ -219,6 +219,7 @@ fn boot(name: &str) -> Option<Family> {
         image,
         memory_mib: 128,
         vcpus: 1,
+        disk: false,
         extra_cmdline: String::new(),
     };
     family.first.send(&Command::Boot { config }, None);

@@ -4,6 +4,7 @@
 //! string keys). `docs/protocol.md` describes each message for readers of any language; these types are its Rust form.
 
 pub mod agent;
+pub mod blank;
 pub mod client;
 pub mod frame;
 pub mod vmm;

@@ -1,7 +1,7 @@
 //! Messages on the control socket between the daemon and one VMM process.
 //!
-//! The socket is a Unix stream socket. A message that hands over a descriptor (`Fork`, `Checkpoint`, `Lend`) carries it
-//! as `SCM_RIGHTS` on the first byte of its frame. The daemon is the only peer; when the socket ends, the VMM exits at once.
+//! The socket is a Unix stream socket. A message that hands over descriptors (`Boot`, `Fork`, `Checkpoint`, `Lend`,
+//! `Extent`) carries them as `SCM_RIGHTS`, the first on the first byte of its frame, each further one on a later byte. The daemon is the only peer; when the socket ends, the VMM exits at once.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -29,6 +29,10 @@ pub struct BootConfig {
     #[serde(rename = "memoryMiB")]
     pub memory_mib: u32,
     pub vcpus: u8,
+    /// Whether the guest gets a writable disk. The file of its first contents, open for reading, then comes with `Boot`:
+    /// see `blank`.
+    #[serde(default)]
+    pub disk: bool,
     /// Appended to the VMM's own kernel command line.
     pub extra_cmdline: String,
 }
@@ -63,6 +67,9 @@ pub enum Command {
     /// with this message. `Park` and `Checkpoint` need `Statm`; `Pagemap` is for `Pause`, `Park` and `Close` of a child that
     /// learns. No answer.
     Lend { file: OwnFile },
+    /// Answers `ExtentWanted`. Where it is `granted` two descriptors of one empty file come along: the first for reading and
+    /// writing, the second for reading. Otherwise what waits for it fails in the guest. No answer.
+    Extent { granted: bool },
     /// Exit with status 0. No answer.
     Close,
 }
@@ -114,11 +121,16 @@ pub enum Event {
     Resumed {
         stages: Stages,
     },
+    /// The guest writes to its disk for the first time in this life and waits until `Extent` comes. Once a life, unless it
+    /// was not granted.
+    ExtentWanted,
     /// `at_ns`: host time at which the guest's clocks stopped. `dirty_pages`: 4 KiB guest pages that differ from the base
-    /// (private pages).
+    /// (private pages). `dirty_blocks`: 4 KiB blocks of the disk that were written since the base was made and hold data.
     Parked {
         at_ns: u64,
         dirty_pages: u64,
+        #[serde(default)]
+        dirty_blocks: u64,
         stages: Stages,
     },
     Forked {

@@ -12,6 +12,8 @@
 //! | `stale` | an answer of another generation, one to an unknown call, then the right one |
 //! | `resumed` | the arguments of the last resume |
 //! | `garbage`, `bigChunk`, `badFrame` | what an agent, or a VMM, must not send |
+//! | `wantExtent` | `{}`, behind the wish for a file to write the disk to |
+//! | `disk` | what has come of it, see `Disk::state` |
 //! | `die`, `end` | the VMM exits; the guest powers off |
 
 use std::process::exit;
@@ -23,6 +25,7 @@ use serde::Serialize;
 use serde::de::Deserialize;
 
 use crate::clock::GuestClock;
+use crate::disk::Disk;
 use crate::faults::Faults;
 use crate::socket::Socket;
 
@@ -34,6 +37,7 @@ pub struct Agent {
     resumes: u64,
     last_resume: Value,
     pub clock: GuestClock,
+    pub disk: Disk,
 }
 
 impl Agent {
@@ -47,6 +51,7 @@ impl Agent {
             resumes: 0,
             last_resume: Value::Nil,
             clock: GuestClock::default(),
+            disk: Disk::default(),
         }
     }
 
@@ -110,6 +115,11 @@ impl Agent {
             "garbage" => return socket.send(&Event::Agent { data: vec![0xc1; 8] }),
             "bigChunk" => return chunk(socket, &request, 65 * 1024),
             "badFrame" => return socket.send_raw(&[0xff; 4]),
+            "wantExtent" => {
+                socket.send(&Event::ExtentWanted);
+                map([])
+            }
+            "disk" => self.disk.state(),
             "die" => exit(3),
             "end" => {
                 socket.send(&Event::Console {
@@ -259,7 +269,7 @@ fn to_value(message: &impl Serialize) -> Value {
         .unwrap_or(Value::Nil)
 }
 
-fn map<const N: usize>(entries: [(&str, Value); N]) -> Value {
+pub fn map<const N: usize>(entries: [(&str, Value); N]) -> Value {
     Value::Map(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
 }
 

@@ -6,6 +6,7 @@
 
 mod agent;
 mod clock;
+mod disk;
 mod faults;
 mod socket;
 
@@ -59,9 +60,15 @@ struct Machine {
 impl Machine {
     fn run(&mut self) {
         loop {
-            let (command, descriptor) = self.socket.receive();
+            let (command, descriptors) = self.socket.receive();
+            let mut descriptors = descriptors.into_iter();
+            let descriptor = descriptors.next();
             match command {
-                Command::Boot { config } => self.boot(&config),
+                Command::Boot { config } => {
+                    self.agent.disk.blank(descriptor);
+                    self.boot(&config);
+                }
+                Command::Extent { granted } => self.agent.disk.take(granted, descriptor, descriptors.next()),
                 Command::Agent { data } if !self.frozen => self.agent.take(&data, &mut self.socket, &self.faults),
                 Command::Agent { .. } => self.fail("VMM_WRONG_STATE", "Agent needs a machine that runs", false),
                 Command::Pause { .. } if !self.was_lent(&[OwnFile::Statm]) => {
@@ -145,9 +152,11 @@ impl Machine {
             Some("exit") => exit(9),
             _ => {
                 self.frozen = true;
+                self.agent.disk.freeze();
                 self.socket.send(&Event::Parked {
                     at_ns: self.agent.clock.stop(),
                     dirty_pages: 42,
+                    dirty_blocks: self.agent.disk.blocks(),
                     stages: stages("save"),
                 });
             }
@@ -244,6 +253,7 @@ impl Machine {
                 self.socket.send(&Event::Parked {
                     at_ns,
                     dirty_pages: 42,
+                    dirty_blocks: self.agent.disk.blocks(),
                     stages: stages("adopt"),
                 });
             }

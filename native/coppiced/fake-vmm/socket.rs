@@ -26,18 +26,19 @@ impl Socket {
     }
 
     /// The next command. Exits where the daemon is gone.
-    pub fn receive(&mut self) -> (Command, Option<OwnedFd>) {
+    pub fn receive(&mut self) -> (Command, Vec<OwnedFd>) {
         loop {
             match self.frames.next_payload() {
                 Ok(Some(payload)) => {
                     let Ok(command) = decode(&payload) else { exit(4) };
-                    let descriptor = match command {
-                        Command::Fork { .. } | Command::Checkpoint { .. } | Command::Lend { .. } => {
-                            self.descriptors.pop_front()
-                        }
-                        _ => None,
+                    let count = match &command {
+                        Command::Fork { .. } | Command::Checkpoint { .. } | Command::Lend { .. } => 1,
+                        Command::Boot { config } => usize::from(config.disk),
+                        Command::Extent { granted } => 2 * usize::from(*granted),
+                        _ => 0,
                     };
-                    return (command, descriptor);
+                    let count = count.min(self.descriptors.len());
+                    return (command, self.descriptors.drain(..count).collect());
                 }
                 Ok(None) => self.read(),
                 Err(_) => exit(4),

@@ -44,12 +44,21 @@ pub enum Owner {
     Host(String),
 }
 
+/// How much a checkpoint differs from its template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delta {
+    /// 4 KiB pages of memory.
+    pub pages: u64,
+    /// 4 KiB blocks of the disk.
+    pub blocks: u64,
+}
+
 pub struct Checkpoint {
     pub id: String,
     pub owner: RefCell<Owner>,
     pub parent: Option<String>,
     pub name: Option<String>,
-    pub dirty_pages: u64,
+    pub delta: Delta,
     pub made_at: Instant,
     /// Boot identity in its memory: children must have another.
     pub boot_id: String,

@@ -52,6 +52,10 @@ pub struct ServeArgs {
     /// Directory of this daemon's own; one daemon at a time.
     #[arg(long, value_name = "PATH")]
     pub state_dir: PathBuf,
+    /// Directory for the contents of guests' disks: files without names, which are gone with the sandboxes and
+    /// checkpoints that hold them. Default: `extents` in the state directory.
+    #[arg(long, value_name = "PATH")]
+    pub extents_dir: Option<PathBuf>,
     /// Shut down when no client was connected for this long. Absent: never.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub idle_exit: Option<u64>,

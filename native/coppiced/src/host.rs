@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, watch};
@@ -11,6 +12,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::checkpoints::{Checkpoint, CheckpointError, Checkpoints};
 use crate::cli::HostKind;
 use crate::defaults::MAX_CHECKPOINTS;
+use crate::extents::Extents;
 use crate::graveyard::Graveyard;
 use crate::ids::{Ids, RandomError};
 use crate::images::Images;
@@ -29,6 +31,8 @@ pub struct Config {
     pub vmm: PathBuf,
     pub kernel: PathBuf,
     pub initrd: PathBuf,
+    /// Where the contents of guests' disks go.
+    pub extents: PathBuf,
     pub idle_exit: Option<Duration>,
     pub max_sandboxes: usize,
     /// Memory that new sandboxes must leave free; `None`: chosen from the machine.
@@ -55,6 +59,7 @@ pub struct Host {
     pub counters: Counters,
     pub ids: Ids,
     pub images: Images,
+    pub extents: Arc<Extents>,
     pub sessions: Sessions,
     pub sandboxes: RefCell<HashMap<String, Rc<Sandbox>>>,
     pub checkpoints: Checkpoints,
@@ -76,11 +81,13 @@ pub struct Host {
 impl Host {
     pub fn new(config: Config) -> Result<Rc<Self>, RandomError> {
         let admission = Admission::new(config.memory_reserve_bytes);
+        let extents = Arc::new(Extents::new(config.extents.clone()));
         Ok(Rc::new(Host {
             config,
             counters: Counters::default(),
             ids: Ids::new()?,
             images: Images::default(),
+            extents,
             sessions: Sessions::default(),
             sandboxes: RefCell::default(),
             checkpoints: Checkpoints::default(),

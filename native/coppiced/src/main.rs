@@ -8,6 +8,7 @@ mod cli;
 mod defaults;
 mod disks;
 mod errors;
+mod extents;
 mod graveyard;
 mod host;
 mod ids;

@@ -3,7 +3,7 @@
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -40,6 +40,7 @@ pub fn run(arguments: ServeArgs) -> Result<(), StartError> {
         vmm: file("--vmm", arguments.vmm)?,
         kernel: file("--kernel", arguments.kernel)?,
         initrd: file("--initrd", arguments.initrd)?,
+        extents: extents_directory(arguments.extents_dir, &arguments.state_dir)?,
         idle_exit,
         max_sandboxes: arguments.max_sandboxes as usize,
         memory_reserve_bytes: arguments.memory_reserve_mib.map(|mib| mib.saturating_mul(MIB)),
@@ -70,6 +71,16 @@ fn file(option: &'static str, path: PathBuf) -> Result<PathBuf, StartError> {
         return Err(StartError::NotAFile { option, path });
     }
     Ok(absolute)
+}
+
+/// An absolute path: `/proc` shows where a process's files are by it.
+fn extents_directory(given: Option<PathBuf>, state_directory: &Path) -> Result<PathBuf, StartError> {
+    let path = given.unwrap_or_else(|| state_directory.join("extents"));
+    std::path::absolute(&path).map_err(|source| StartError::File {
+        option: "--extents-dir",
+        path,
+        source,
+    })
 }
 
 fn read_token(path: PathBuf) -> Result<Token, StartError> {

@@ -4,7 +4,7 @@
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use nix::mount::{MsFlags, mount};
 use nix::sys::reboot::{RebootMode, reboot};
 use nix::time::{ClockId, clock_gettime};
+
+mod disk;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -154,6 +156,21 @@ impl State {
                     .to_string()
             }
             "serial" => fs::read_to_string("/sys/block/vda/serial")?,
+            "dsize" => File::open(disk::DEVICE)?.seek(SeekFrom::End(0))?.to_string(),
+            "dwrite" => {
+                disk::write(number(), number(), number() as u8)?;
+                "written".to_owned()
+            }
+            "dread" => return disk::read(number(), number()),
+            "ddiscard" => {
+                disk::discard(number(), number())?;
+                "discarded".to_owned()
+            }
+            "dlog" => {
+                disk::start_log();
+                "logging".to_owned()
+            }
+            "dcheck" => disk::check_log()?.to_string(),
             "dmesg" => dmesg()?,
             "port" => {
                 // User-mode output: the check against the task segment that emulated SVM gets wrong.

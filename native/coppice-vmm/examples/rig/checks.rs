@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use coppice_wire::vmm::{Command, Event, GuestEnd};
 
 use crate::Rig;
+use crate::disk;
 use crate::refusals;
 use crate::vmm::{Outcome, Vmm};
 
@@ -51,6 +52,26 @@ pub const ALL: &[(&str, Check)] = &[
         refusals::bad_boots_are_refused,
     ),
     ("power-off, reset, panic end the VM orderly", guest_ends),
+    (
+        "disk has its first contents and keeps what is written",
+        disk::disk_keeps_its_contents,
+    ),
+    (
+        "invariant 1: disks of parent and children are independent",
+        disk::disks_fork,
+    ),
+    (
+        "invariant 1: disk of a live checkpoint stays as it was",
+        disk::live_checkpoints_keep_their_disk,
+    ),
+    (
+        "disk through forty levels of forks keeps every level's blocks",
+        disk::chain_of_forty,
+    ),
+    (
+        "B08: disk requests under way at a checkpoint are lost in no fork",
+        disk::requests_under_way,
+    ),
     ("fifty children at once all answer", fifty_at_once),
     ("two hundred forks leave nothing behind", no_leaks),
 ];

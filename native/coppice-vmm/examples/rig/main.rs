@@ -14,12 +14,13 @@ use coppice_wire::vmm::BootConfig;
 use crate::vmm::{Outcome, Vmm};
 
 mod checks;
+mod disk;
 mod figures;
 mod host;
 mod refusals;
 mod vmm;
 
-/// What every check starts from.
+/// What every check starts from. The machines that it boots have a disk.
 pub struct Rig {
     pub vmm: String,
     pub config: BootConfig,
@@ -98,6 +99,7 @@ fn run(arguments: &[String]) -> ExitCode {
         image,
         memory_mib,
         vcpus: 1,
+        disk: false,
         extra_cmdline: option("--cmdline").unwrap_or_default(),
     };
     let mut rig = Rig {

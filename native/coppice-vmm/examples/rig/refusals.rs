@@ -104,6 +104,12 @@ pub fn bad_boots_are_refused(rig: &mut Rig) -> Outcome<()> {
     ] {
         refused(&mut vmm, &Command::Boot { config: change }, code)?;
     }
+    let disk_that_does_not_come = coppice_wire::vmm::BootConfig {
+        disk: true,
+        ..good.clone()
+    };
+    let config = disk_that_does_not_come;
+    refused(&mut vmm, &Command::Boot { config }, "VMM_PROTOCOL")?;
     vmm.send(&Command::Boot { config: good })?;
     ensure(
         "good boot after bad ones",

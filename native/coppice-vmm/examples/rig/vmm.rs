@@ -3,14 +3,17 @@
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command as Process;
 use std::time::{Duration, Instant};
 
+use coppice_wire::blank::{BLOCK_BYTES, Blank};
 use coppice_wire::encode_frame;
 use coppice_wire::frame::read_message;
 use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd, OwnFile, Stages, host_time_ns};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
@@ -19,6 +22,9 @@ pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// Longest wait for one event. Guests of an emulated host on a busy machine take minutes to boot.
 const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Size of the machines' disks: 4 GiB.
+pub const DISK_BLOCKS: u64 = 1 << 20;
 
 pub struct Vmm {
     pub socket: UnixStream,
@@ -62,7 +68,11 @@ impl Vmm {
 
     pub fn boot(program: &str, config: &BootConfig) -> Outcome<(Self, Stages)> {
         let mut vmm = Self::spawn(program)?;
-        vmm.send(&Command::Boot { config: config.clone() })?;
+        let config = BootConfig {
+            disk: true,
+            ..config.clone()
+        };
+        vmm.send_with(&Command::Boot { config }, &[blank_disk()?.as_fd()])?;
         let Event::Started { stages, .. } = vmm.event()? else {
             return Err("expected Started".into());
         };
@@ -77,8 +87,8 @@ impl Vmm {
         Ok(io::Write::write_all(&mut self.socket, &encode_frame(command)?)?)
     }
 
-    fn send_with(&self, command: &Command, descriptor: BorrowedFd<'_>) -> Outcome<()> {
-        let descriptors = [descriptor.as_raw_fd()];
+    fn send_with(&self, command: &Command, descriptors: &[BorrowedFd<'_>]) -> Outcome<()> {
+        let descriptors: Vec<_> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
         sendmsg::<()>(
             self.socket.as_raw_fd(),
             &[IoSlice::new(&encode_frame(command)?)],
@@ -96,7 +106,7 @@ impl Vmm {
             OwnFile::Pagemap => "pagemap",
         };
         let opened = File::open(format!("/proc/{}/{name}", self.pid))?;
-        self.send_with(&Command::Lend { file }, opened.as_fd())
+        self.send_with(&Command::Lend { file }, &[opened.as_fd()])
     }
 
     /// Next event that is not console output.
@@ -105,9 +115,20 @@ impl Vmm {
             match read_message::<Event>(&mut self.socket)? {
                 None => return Err(format!("VMM {} closed its socket", self.pid).into()),
                 Some(Event::Console { data }) => self.console.extend(data),
+                Some(Event::ExtentWanted) => self.give_extent()?,
                 Some(event) => return Ok(event),
             }
         }
+    }
+
+    /// A file for the disk of this life.
+    fn give_extent(&self) -> Outcome<()> {
+        let writable = memory_file()?;
+        let readable = File::open(format!("/proc/self/fd/{}", writable.as_raw_fd()))?;
+        self.send_with(
+            &Command::Extent { granted: true },
+            &[writable.as_fd(), readable.as_fd()],
+        )
     }
 
     /// Next event that is neither console output nor an agent payload.
@@ -202,13 +223,35 @@ impl Vmm {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(PATIENCE))?;
         let at_ns = host_time_ns();
-        self.send_with(&Command::Fork { tag, at_ns }, theirs.as_fd())?;
+        self.send_with(&Command::Fork { tag, at_ns }, &[theirs.as_fd()])?;
         Ok(Self {
             socket: ours,
             pid: 0,
             console: Vec::new(),
             inbox: Vec::new(),
         })
+    }
+
+    /// A frozen copy of the machine as it is; the machine goes on.
+    pub fn checkpoint(&mut self) -> Outcome<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_read_timeout(Some(PATIENCE))?;
+        self.lend(OwnFile::Statm)?;
+        self.send_with(&Command::Checkpoint { tag: 1 }, &[theirs.as_fd()])?;
+        let pid = match self.answer()? {
+            Event::Checkpointed { pid, .. } => pid,
+            other => return Err(format!("expected Checkpointed, got {other:?}").into()),
+        };
+        let mut copy = Self {
+            socket: ours,
+            pid,
+            console: Vec::new(),
+            inbox: Vec::new(),
+        };
+        match copy.event()? {
+            Event::Parked { .. } => Ok(copy),
+            other => Err(format!("expected Parked, got {other:?}").into()),
+        }
     }
 
     /// Waits for the guest's own end.
@@ -232,4 +275,19 @@ impl Vmm {
         waitpid(Pid::from_raw(pid as i32), None)?;
         Ok(())
     }
+}
+
+fn memory_file() -> Outcome<File> {
+    Ok(memfd_create(c"extent", MFdFlags::MFD_CLOEXEC)?.into())
+}
+
+/// Block 1 is full of 0xb1.
+fn blank_disk() -> Outcome<File> {
+    let blank = Blank {
+        disk_blocks: DISK_BLOCKS,
+        places: vec![1],
+    };
+    let file = memory_file()?;
+    file.write_all_at(&blank.encode(&[[0xb1; BLOCK_BYTES]]), 0)?;
+    Ok(file)
 }

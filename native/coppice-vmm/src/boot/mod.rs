@@ -60,6 +60,7 @@ pub struct Payload<'a> {
     pub initrd: &'a Path,
     pub extra_command_line: &'a str,
     pub vcpus: u8,
+    pub virtio_devices: usize,
 }
 
 /// Loads everything; the kernel's entry point.
@@ -69,7 +70,10 @@ pub fn load(ram: &GuestRam, payload: &Payload<'_>) -> Result<u64, BootError> {
     let (entry, kernel_end) = load_kernel(memory, payload.kernel)?;
     let initrd = load_initrd(memory, payload.initrd, kernel_end, low_end)?;
     let command_line = write_command_line(memory, payload.extra_command_line)?;
-    memory.write_slice(&acpi::tables(payload.vcpus), GuestAddress(TABLES_START))?;
+    memory.write_slice(
+        &acpi::tables(payload.vcpus, payload.virtio_devices),
+        GuestAddress(TABLES_START),
+    )?;
     registers::write_tables(memory)?;
 
     let mut params = boot_params {

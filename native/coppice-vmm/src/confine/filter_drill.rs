@@ -15,6 +15,8 @@ use vm_memory::{Bytes, GuestAddress};
 use crate::confine::confine;
 use crate::confine::drill::{End, Inside, attempt, inside, inside_with_peer, outside, require};
 use crate::control::{Control, ControlError};
+use crate::devices::drilled::{Buffer, Scatter};
+use crate::devices::fixture;
 use crate::fork::{Side, die_with_parent, fork_sibling};
 use crate::hot::{HotPages, Progress};
 use crate::lent::Lent;
@@ -73,7 +75,13 @@ fn forbidden() -> Vec<Row> {
         ("memfd_create", libc::SYS_memfd_create, [path(c"x".as_ptr()), 0, 0, 0, 0, 0]),
         ("write to another descriptor than stderr", libc::SYS_write, [3, passwd, 0, 0, 0, 0]),
         ("read", libc::SYS_read, [0; 6]),
-        ("pwrite64", libc::SYS_pwrite64, [3, passwd, 0, 0, 0, 0]),
+        ("writev", libc::SYS_writev, [3, 0, 0, 0, 0, 0]),
+        ("fallocate that makes a file larger", libc::SYS_fallocate, [3, 0, 0, 1 << 20, 0, 0]),
+        ("fallocate that takes a piece out", libc::SYS_fallocate, [3, flags(libc::FALLOC_FL_COLLAPSE_RANGE), 0, 4096, 0, 0]),
+        ("ftruncate", libc::SYS_ftruncate, [3, 0, 0, 0, 0, 0]),
+        ("fsync", libc::SYS_fsync, [3, 0, 0, 0, 0, 0]),
+        ("copy_file_range", libc::SYS_copy_file_range, [3, 0, 3, 0, 1, 0]),
+        ("preadv2", libc::SYS_preadv2, [3, 0, 0, 0, 0, 0]),
         ("sendfile", libc::SYS_sendfile, [0, 0, 0, 0, 0, 0]),
         ("dup", libc::SYS_dup, [0; 6]),
         ("fcntl F_DUPFD", libc::SYS_fcntl, [0, flags(libc::F_DUPFD), 0, 0, 0, 0]),
@@ -286,6 +294,36 @@ fn what_a_vmm_does_goes_on_working() {
     assert_eq!(inside(confine, control_works), End::Crossed);
     assert_eq!(inside(confine, memory_works), End::Crossed);
     assert_eq!(inside(confine, clocks_work), End::Crossed);
+}
+
+/// Moves a disk's blocks between guest memory and an extent, and gives one back.
+fn disk_works(writable: &File) -> io::Result<usize> {
+    let memory = fixture::memory();
+    let buffers = [Buffer {
+        address: GuestAddress(PAGE_BYTES),
+        length: PAGE_BYTES as u32,
+    }; 2];
+    let data = || Scatter::new(&memory, &buffers, 0, 2 * PAGE_BYTES as usize).map_err(io::Error::other);
+    data()?.write_to(writable, PAGE_BYTES, 2 * PAGE_BYTES as usize)?;
+    data()?.read_from(writable, PAGE_BYTES, 2 * PAGE_BYTES as usize)?;
+    let hole = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as usize;
+    attempt(
+        libc::SYS_fallocate,
+        [writable.as_raw_fd() as usize, hole, 0, PAGE, 0, 0],
+    )?;
+    std::os::unix::fs::FileExt::write_all_at(writable, b"x", 0)?;
+    Ok(0)
+}
+
+#[test]
+fn blocks_of_a_disk_are_moved_and_given_back() {
+    let extent = nix::sys::memfd::memfd_create(c"extent", nix::sys::memfd::MFdFlags::empty()).unwrap();
+    let extent = File::from(extent);
+    let end = outside(|inside| {
+        confine(&[inside.socket.as_fd(), extent.as_fd()]).map_err(io::Error::other)?;
+        disk_works(&extent)
+    });
+    assert_eq!(end, End::Crossed);
 }
 
 #[test]

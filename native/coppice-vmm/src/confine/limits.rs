@@ -5,8 +5,9 @@ use std::io;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::stat::{Mode, umask};
 
-/// A VMM has ten descriptors: streams, socket, memory, image, KVM, VM, vCPU, and one that is lent. While it forks it
-/// has both sockets. The rest is room for messages that carry descriptors.
+/// A VMM has ten descriptors: streams, socket, memory, image, KVM, VM, vCPU, and one that is lent. Its disk has two of the
+/// extent that it writes to, and one of each that it has inherited, of which there are at most 33 (`Store::adopt`). While
+/// it forks it has both sockets. The rest is room for messages that carry descriptors.
 pub const OPEN_FILES: rlim_t = 64;
 
 /// Processes of one user of its own: a template's whole family, and KVM's worker of each. Far above what a host's memory

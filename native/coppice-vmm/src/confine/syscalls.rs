@@ -42,8 +42,14 @@ pub const ALLOWED: &[Allowed] = &[
     allow(libc::SYS_fcntl, OneOf(1, &[
         libc::F_GETFL as u32, libc::F_SETFL as u32, libc::F_SETOWN as u32, libc::F_ADD_SEALS as u32,
     ])),
-    // The disk, and the two files in /proc that the daemon lends.
+    // The two files in /proc that the daemon lends, and blocks on their way from one extent to another.
     allow(libc::SYS_pread64, Always),
+    allow(libc::SYS_pwrite64, Always),
+    // Image and disk, from and to guest memory.
+    allow(libc::SYS_preadv, Always),
+    allow(libc::SYS_pwritev, Always),
+    // What the guest discards of its disk: holes in a file, and no other change of it.
+    allow(libc::SYS_fallocate, OneOf(1, &[(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as u32])),
     allow(libc::SYS_close, Always),
     // A panic, and the word with which a VMM fails.
     allow(libc::SYS_write, OneOf(0, &[STDERR])),

@@ -4,7 +4,10 @@ use virtio_queue::Error as QueueError;
 
 mod block;
 mod console;
+mod disk;
+mod request;
 mod ring;
+mod scatter;
 mod serial;
 mod transport;
 
@@ -13,12 +16,22 @@ mod block_tests;
 #[cfg(test)]
 mod console_tests;
 #[cfg(test)]
-mod fixture;
+mod disk_tests;
+#[cfg(test)]
+pub mod fixture;
 #[cfg(test)]
 mod transport_tests;
 
+/// What the confinement's drills exercise.
+#[cfg(test)]
+pub mod drilled {
+    pub use super::ring::Buffer;
+    pub use super::scatter::Scatter;
+}
+
 pub use block::Block;
 pub use console::Console;
+pub use disk::{BlankFile, Disk, Extent};
 pub use ring::Abuse;
 pub use serial::{COM1_GSI, COM1_PORT, COM1_PORTS};
 pub use transport::WINDOW_BYTES;
@@ -31,10 +44,12 @@ use crate::memory::{MMIO_HOLE_START, Memory};
 /// Register windows of the virtio devices, one after the other.
 pub const VIRTIO_BASE: u64 = MMIO_HOLE_START + 0x1000_0000;
 /// Interrupts of the virtio devices (edge-triggered, active high), in the order of their windows.
-pub const VIRTIO_GSIS: [u32; 2] = [5, 6];
+pub const VIRTIO_GSIS: [u32; 3] = [5, 6, 7];
 
 const BLOCK_WINDOW: u64 = 0;
 const CONSOLE_WINDOW: u64 = 1;
+/// The last: not every machine has it.
+const DISK_WINDOW: u64 = 2;
 
 /// ACPI registers of hardware-reduced machines.
 pub const SLEEP_CONTROL_PORT: u16 = 0x600;
@@ -57,18 +72,42 @@ pub struct Devices {
     serial: SerialPort,
     block: Transport<Block>,
     console: Transport<Console>,
+    disk: Option<Transport<Disk>>,
     /// Levels of the virtio lines that the interrupt controller knows.
-    lines: [bool; 2],
+    lines: [bool; VIRTIO_GSIS.len()],
+}
+
+/// How many virtio devices a machine has.
+pub fn virtio_devices(has_disk: bool) -> usize {
+    VIRTIO_GSIS.len() - usize::from(!has_disk)
 }
 
 impl Devices {
-    pub fn new(image: Block) -> Result<Self, QueueError> {
+    pub fn new(image: Block, disk: Option<Disk>) -> Result<Self, QueueError> {
         Ok(Self {
             serial: SerialPort::new(),
             block: Transport::new(image)?,
             console: Transport::new(Console::new())?,
-            lines: [false; 2],
+            disk: disk.map(Transport::new).transpose()?,
+            lines: [false; VIRTIO_GSIS.len()],
         })
+    }
+
+    pub fn disk(&self) -> Option<&Disk> {
+        self.disk.as_ref().map(|disk| &disk.device)
+    }
+
+    pub fn disk_mut(&mut self) -> Option<&mut Disk> {
+        self.disk.as_mut().map(|disk| &mut disk.device)
+    }
+
+    /// The answer to a disk's wish for an extent; `None`: it gets none. Serves what has waited for it.
+    pub fn give_extent(&mut self, extent: Option<Extent>, memory: &Memory) -> Result<(), Abuse> {
+        let Some(disk) = &mut self.disk else { return Ok(()) };
+        match disk.device.take_extent(extent) {
+            true => disk.serve(Disk::QUEUE, memory),
+            false => Ok(()),
+        }
     }
 
     pub fn port_read(&mut self, port: u16, data: &mut [u8]) {
@@ -97,6 +136,10 @@ impl Devices {
         match window(address) {
             Some((BLOCK_WINDOW, offset)) => self.block.read(offset, data),
             Some((CONSOLE_WINDOW, offset)) => self.console.read(offset, data),
+            Some((DISK_WINDOW, offset)) => match &self.disk {
+                Some(disk) => disk.read(offset, data),
+                None => data.fill(0xff),
+            },
             _ => data.fill(0xff),
         }
     }
@@ -105,6 +148,10 @@ impl Devices {
         match window(address) {
             Some((BLOCK_WINDOW, offset)) => self.block.write(offset, data, memory),
             Some((CONSOLE_WINDOW, offset)) => self.console.write(offset, data, memory),
+            Some((DISK_WINDOW, offset)) => match &mut self.disk {
+                Some(disk) => disk.write(offset, data, memory),
+                None => Ok(()),
+            },
             _ => Ok(()),
         }
     }
@@ -132,6 +179,15 @@ impl Devices {
         Ok(())
     }
 
+    /// In a new VM, whose interrupt lines are all low: serves what waited in the last life.
+    pub fn begin_life(&mut self, memory: &Memory) -> Result<(), Abuse> {
+        self.lines = [false; VIRTIO_GSIS.len()];
+        if let Some(disk) = self.disk.as_mut().filter(|disk| disk.device.is_stalled()) {
+            disk.serve(Disk::QUEUE, memory)?;
+        }
+        self.serve_waiting(memory)
+    }
+
     /// Console lines that the guest has ended; with `all` also the one that it has not.
     pub fn take_console(&mut self, all: bool) -> Option<Vec<u8>> {
         if all {
@@ -147,18 +203,14 @@ impl Devices {
             set(COM1_GSI, true)?;
             set(COM1_GSI, false)?;
         }
-        for (index, level) in [self.block.line(), self.console.line()].into_iter().enumerate() {
+        let disk = self.disk.as_ref().is_some_and(Transport::line);
+        for (index, level) in [self.block.line(), self.console.line(), disk].into_iter().enumerate() {
             if self.lines[index] != level {
                 set(VIRTIO_GSIS[index], level)?;
                 self.lines[index] = level;
             }
         }
         Ok(())
-    }
-
-    /// Forgets what the interrupt controller knows: a new VM's lines are all low.
-    pub fn forget_lines(&mut self) {
-        self.lines = [false; 2];
     }
 }
 

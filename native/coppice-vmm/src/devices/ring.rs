@@ -123,6 +123,27 @@ impl Chain {
         Ok(())
     }
 
+    /// Fills `bytes` with what the driver wrote, beginning `offset` bytes into the readable buffers, which must hold them.
+    pub fn read_at(&self, memory: &Memory, offset: usize, bytes: &mut [u8]) -> Result<(), Abuse> {
+        let (mut skip, mut rest) = (offset, bytes);
+        for buffer in &self.readable {
+            let held = (buffer.length as usize).saturating_sub(skip);
+            let take = held.min(rest.len());
+            if take > 0 {
+                let (now, later) = rest.split_at_mut(take);
+                let address = GuestAddress(buffer.address.0.wrapping_add(skip as u64));
+                memory.read_slice(now, address).map_err(|_| Abuse::Address {
+                    address: buffer.address.0,
+                    length: buffer.length,
+                })?;
+                rest = later;
+            }
+            skip = skip.saturating_sub(buffer.length as usize);
+        }
+        debug_assert!(rest.is_empty(), "the caller has counted the buffers");
+        Ok(())
+    }
+
     /// Writes as much of `bytes` as there is room for, beginning `offset` bytes into the writable buffers.
     pub fn write_at(&self, memory: &Memory, offset: usize, bytes: &[u8]) -> Result<usize, Abuse> {
         let (mut skip, mut rest) = (offset, bytes);

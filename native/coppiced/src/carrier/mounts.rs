@@ -24,7 +24,10 @@ struct Mount {
 
 const QUIET: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV).union(MsFlags::MS_NOEXEC);
 
-const MOUNTS: [Mount; 6] = [
+/// Where the contents of guests' disks go. Half of the memory may be in there, which is a tmpfs's default.
+pub const EXTENTS: &str = "/extents";
+
+const MOUNTS: [Mount; 7] = [
     Mount {
         kind: "proc",
         target: "/proc",
@@ -54,6 +57,12 @@ const MOUNTS: [Mount; 6] = [
         target: "/tmp",
         flags: QUIET,
         options: "mode=1777",
+    },
+    Mount {
+        kind: "tmpfs",
+        target: EXTENTS,
+        flags: QUIET,
+        options: "mode=0700",
     },
     // Without favordynmods making a VM takes 10 ms instead of 1: KVM starts a thread that changes its cgroup.
     Mount {

@@ -133,6 +133,7 @@ fn start() -> Result<(), CarrierError> {
         vmm,
         kernel,
         initrd,
+        extents: PathBuf::from(mounts::EXTENTS),
         idle_exit: idle_exit_seconds.map(Duration::from_secs),
         max_sandboxes: MAX_SANDBOXES as usize,
         memory_reserve_bytes: None,

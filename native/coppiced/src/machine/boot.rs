@@ -8,6 +8,7 @@ use coppice_wire::agent::AGENT_PROTOCOL;
 use coppice_wire::vmm::{BootConfig, Command, Event, Stages};
 
 use crate::errors::{FaultDomain, Spec, Typed};
+use crate::extents::ExtentError;
 use crate::host::Host;
 use crate::machine::custody::Custody;
 use crate::machine::handout::{HandOut, HandOutError, hand_out, micros_since};
@@ -27,6 +28,8 @@ pub enum BootError {
     Memory(#[from] MemoryError),
     #[error(transparent)]
     Spawn(#[from] SpawnError),
+    #[error(transparent)]
+    Disk(#[from] ExtentError),
     #[error("The guest did not boot: {source}{console}")]
     Vmm { source: VmmError, console: String },
     #[error("The guest did not boot: {detail}{console}")]
@@ -52,6 +55,7 @@ impl Typed for BootError {
             BootError::Session(error) => error.spec(),
             BootError::Memory(error) => error.spec(),
             BootError::Spawn(error) => error.spec(),
+            BootError::Disk(error) => error.spec(),
             BootError::Vmm {
                 source: VmmError::Failed { code, .. },
                 ..
@@ -85,6 +89,8 @@ pub struct BootSpec {
     pub image: PathBuf,
     pub memory_mib: u32,
     pub vcpus: u8,
+    /// First contents of its disk, where it has one.
+    pub disk: Option<Vec<u8>>,
     pub timeout: Duration,
 }
 
@@ -148,6 +154,7 @@ async fn boot_guest(host: &Host, sandbox: &Sandbox, spec: BootSpec) -> Result<St
         image: spec.image.display().to_string(),
         memory_mib: spec.memory_mib,
         vcpus: spec.vcpus,
+        disk: spec.disk.is_some(),
         extra_cmdline: host.config.kind.guest_command_line().to_owned(),
     };
     let failed = |source| match source {
@@ -157,7 +164,8 @@ async fn boot_guest(host: &Host, sandbox: &Sandbox, spec: BootSpec) -> Result<St
             console: console_of(process),
         },
     };
-    let started = process.send(&Command::Boot { config }, None).map_err(failed)?;
+    let blank = spec.disk.map(|blank| host.extents.create_with(&blank)).transpose()?;
+    let started = process.send(&Command::Boot { config }, blank).map_err(failed)?;
     let started = started.answer().await.map_err(failed)?;
     let started = expect_answer!(started, "boot", Event::Started { stages, missing, .. } => (stages, missing));
     let (started, missing) = started.map_err(failed)?;

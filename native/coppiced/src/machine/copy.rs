@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use coppice_wire::vmm::{Command, Event, Stages};
 
-use crate::checkpoints::Checkpoint;
+use crate::checkpoints::{Checkpoint, Delta};
 use crate::defaults::CONTROL_DEADLINE;
 use crate::errors::{FaultDomain, Spec, Typed};
 use crate::host::Host;
@@ -100,8 +100,8 @@ pub async fn copy(host: &Rc<Host>, sandbox: &Sandbox, name: Option<String>) -> R
     let (pid, stages) = made.map_err(of_source)?;
     claim(host, &process, pid)?;
     let frozen = frozen.within(CONTROL_DEADLINE).await.map_err(of_copy)?;
-    let frozen = expect_answer!(frozen, "checkpoint", Event::Parked { at_ns, dirty_pages, .. } => (at_ns, dirty_pages));
-    let (at_ns, dirty_pages) = frozen.map_err(of_copy)?;
+    let frozen = expect_answer!(frozen, "checkpoint", Event::Parked { at_ns, dirty_pages, dirty_blocks, .. } => (at_ns, Delta { pages: dirty_pages, blocks: dirty_blocks }));
+    let (at_ns, delta) = frozen.map_err(of_copy)?;
     process.set_stopped_at_ns(at_ns);
     // It may have ended before anybody knew what it was.
     if let Some(ending) = process.ending() {
@@ -109,6 +109,6 @@ pub async fn copy(host: &Rc<Host>, sandbox: &Sandbox, name: Option<String>) -> R
     }
     process.later(|process| process.set_worth(Worth::Checkpoint));
     orphan.keep();
-    let checkpoint = sandbox.to_checkpoint(id, name, dirty_pages, process);
+    let checkpoint = sandbox.to_checkpoint(id, name, delta, process);
     Ok((checkpoint, vmm_stages(stages)))
 }

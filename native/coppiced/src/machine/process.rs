@@ -18,6 +18,7 @@ use tokio::sync::{oneshot, watch};
 use crate::defaults::{
     BACKGROUND_NICE, CHECKPOINT_OOM_SCORE, CHORES_DELAY, CONTROL_DEADLINE, MAX_CLOCK_ERROR, SANDBOX_OOM_SCORE,
 };
+use crate::extents::NewExtent;
 use crate::machine::agent_link::{AgentLink, Cut};
 use crate::machine::console::Console;
 use crate::machine::lend;
@@ -186,6 +187,8 @@ pub struct VmmProcess {
     pub console: RefCell<Console>,
     pub role: RefCell<Role>,
     pid: Cell<Option<Pid>>,
+    /// It has got the file that this life writes its disk to.
+    has_extent: Cell<bool>,
     /// Its template has use for its page map.
     learns: Cell<bool>,
     /// Its files in `/proc` that it has.
@@ -247,6 +250,7 @@ impl VmmProcess {
             console: RefCell::default(),
             role: RefCell::new(role),
             pid: Cell::new(None),
+            has_extent: Cell::new(false),
             learns: Cell::new(false),
             lent: RefCell::default(),
             awaited_forks: Cell::new(0),
@@ -411,6 +415,28 @@ impl VmmProcess {
         }
     }
 
+    /// Whether this life may be given an extent: one is all that it can use.
+    pub fn may_have_extent(&self) -> bool {
+        !self.has_extent.get()
+    }
+
+    /// Answers the VMM's wish for an extent.
+    pub fn give_extent(&self, extent: Option<NewExtent>) -> Result<(), FrameError> {
+        let granted = extent.is_some();
+        let mut frame = encode_frame(&Command::Extent { granted })?;
+        // Each descriptor travels with bytes of its own.
+        let rest = frame.split_off(1);
+        let (first, second) = match extent {
+            Some(extent) => (Some(extent.writable), Some(extent.readable)),
+            None => (None, None),
+        };
+        self.has_extent.set(granted);
+        // Where the writer has ended the supervisor is about to notice.
+        let _ = self.outbox.send_now(frame, first);
+        let _ = self.outbox.send_now(rest, second);
+        Ok(())
+    }
+
     /// Asks the VMM to exit; nothing is awaited.
     pub fn send_close(&self) {
         for (bytes, descriptor) in self.packets(&Command::Close, None, Vec::new()).unwrap_or_default() {
@@ -492,6 +518,7 @@ fn name(command: &Command) -> &'static str {
         Command::Fork { .. } => "fork",
         Command::Checkpoint { .. } => "checkpoint",
         Command::Lend { .. } => "lend",
+        Command::Extent { .. } => "extent",
         Command::Close => "close",
     }
 }
@@ -504,6 +531,7 @@ fn answer_name(event: &Event) -> &'static str {
         Event::Paused { .. } => "paused",
         Event::Busy => "busy",
         Event::Resumed { .. } => "resumed",
+        Event::ExtentWanted => "extentWanted",
         Event::Parked { .. } => "parked",
         Event::Forked { .. } => "forked",
         Event::Checkpointed { .. } => "checkpointed",

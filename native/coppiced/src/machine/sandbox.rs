@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
-use crate::checkpoints::{Checkpoint, Owner};
+use crate::checkpoints::{Checkpoint, Delta, Owner};
 use crate::errors::{FaultDomain, Spec, Typed};
 use crate::machine::process::{Ending, VmmProcess};
 use crate::machine::state::{State, StateCell};
@@ -184,19 +184,13 @@ impl Sandbox {
     }
 
     /// The checkpoint of its present state that `process` holds: its own, parked, or a copy.
-    pub fn to_checkpoint(
-        &self,
-        id: String,
-        name: Option<String>,
-        dirty_pages: u64,
-        process: Rc<VmmProcess>,
-    ) -> Checkpoint {
+    pub fn to_checkpoint(&self, id: String, name: Option<String>, delta: Delta, process: Rc<VmmProcess>) -> Checkpoint {
         Checkpoint {
             id,
             owner: Owner::Session(self.owner.clone()).into(),
             parent: self.origin.clone(),
             name,
-            dirty_pages,
+            delta,
             made_at: Instant::now(),
             boot_id: self.boot_id.borrow().clone(),
             process,

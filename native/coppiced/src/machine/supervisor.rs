@@ -109,6 +109,7 @@ async fn handle(host: &Host, process: &VmmProcess, event: Event) -> Result<(), E
     match event {
         Event::Agent { data } => relay(host, process, &data).await?,
         Event::Console { data } => process.console.borrow_mut().push(&data),
+        Event::ExtentWanted => give_extent(host, process)?,
         Event::GuestEnded { reason, detail } => {
             process.set_ending(Ending::Guest {
                 reason,
@@ -130,6 +131,19 @@ async fn handle(host: &Host, process: &VmmProcess, event: Event) -> Result<(), E
         }
     }
     Ok(())
+}
+
+/// What the guest writes first has waited for this: where there is no file, its writes fail.
+fn give_extent(host: &Host, process: &VmmProcess) -> Result<(), Ending> {
+    let hostile = |detail: String| Ending::Hostile { detail };
+    if !process.may_have_extent() {
+        return Err(hostile("the VMM asked for a second file to write to".to_owned()));
+    }
+    let extent = host.extents.create();
+    let extent = extent.inspect_err(|error| tracing::warn!(sandbox = process.id(), %error, "The guest can't write"));
+    process
+        .give_extent(extent.ok())
+        .map_err(|error| hostile(error.to_string()))
 }
 
 /// A refusal of the oldest command, or of an agent's message: those have no answer of their own.

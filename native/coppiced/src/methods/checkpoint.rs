@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use coppice_wire::Value;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,7 @@ struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     dirty_pages: u64,
+    dirty_blocks: u64,
     children: usize,
 }
 
@@ -63,6 +65,8 @@ struct Found {
     checkpoint: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dirty_pages: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dirty_blocks: Option<u64>,
 }
 
 /// Exactly one of the two.
@@ -110,7 +114,8 @@ pub fn list(context: &Context, params: Value) -> Outcome {
             checkpoint: checkpoint.id.clone(),
             parent: checkpoint.parent.clone(),
             name: checkpoint.name.clone(),
-            dirty_pages: checkpoint.dirty_pages,
+            dirty_pages: checkpoint.delta.pages,
+            dirty_blocks: checkpoint.delta.blocks,
             children: children.get(checkpoint.id.as_str()).copied().unwrap_or(0),
         })
         .collect();
@@ -188,7 +193,8 @@ pub async fn memory_usage(context: &Context, params: Value) -> Outcome {
         }
     };
     let pid = pid_of(&process)?;
-    let counted = tokio::task::spawn_blocking(move || process_usage(pid)).await;
+    let extents = Arc::clone(&context.host.extents);
+    let counted = tokio::task::spawn_blocking(move || process_usage(pid, &extents)).await;
     Answer::new(&counted.map_err(|error| unreadable("memory", error.to_string()))??)
 }
 
@@ -216,6 +222,7 @@ fn check_key(key: &str) -> Result<(), ValueError> {
 fn found(checkpoint: Option<&Rc<Checkpoint>>) -> Found {
     Found {
         checkpoint: checkpoint.map(|checkpoint| checkpoint.id.clone()),
-        dirty_pages: checkpoint.map(|checkpoint| checkpoint.dirty_pages),
+        dirty_pages: checkpoint.map(|checkpoint| checkpoint.delta.pages),
+        dirty_blocks: checkpoint.map(|checkpoint| checkpoint.delta.blocks),
     }
 }

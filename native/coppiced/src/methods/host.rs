@@ -3,6 +3,7 @@
 use coppice_wire::Value;
 use serde::{Deserialize, Serialize};
 
+use crate::extents::DiskSpace;
 use crate::host::cpus;
 use crate::machine::state::State;
 use crate::memory::{MachineMemory, machine_memory};
@@ -45,6 +46,7 @@ struct Stats {
     checkpoints: CheckpointCounts,
     sessions: usize,
     memory: MachineMemory,
+    disk: DiskSpace,
     counters: CounterValues,
 }
 
@@ -80,6 +82,8 @@ pub fn stats(context: &Context, params: Value) -> Outcome {
         checkpoints: CheckpointCounts { hot, shared },
         sessions: host.sessions.count(),
         memory: machine_memory()?,
+        // Where no file can be made there is no room.
+        disk: host.extents.space().unwrap_or_default(),
         counters: host.counters.values(),
     })
 }

@@ -1,5 +1,6 @@
 //! `host.list`: what all sessions hold, without the ids by which their sessions could be joined.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use coppice_wire::Value;
@@ -68,9 +69,10 @@ pub async fn list(context: &Context, params: Value) -> Outcome {
     if !memory {
         return Answer::new(&Inventory { sandboxes, checkpoints });
     }
+    let extents = Arc::clone(&context.host.extents);
     let weighed = tokio::task::spawn_blocking(move || {
         // A process may have ended since it was listed.
-        let weigh = |pid: Option<i32>| pid.and_then(|pid| process_usage(pid).ok());
+        let weigh = |pid: Option<i32>| pid.and_then(|pid| process_usage(pid, &extents).ok());
         sandboxes.iter_mut().for_each(|row| row.memory = weigh(row.pid));
         checkpoints.iter_mut().for_each(|row| row.memory = weigh(row.pid));
         Inventory { sandboxes, checkpoints }
@@ -114,7 +116,7 @@ fn checkpoints(host: &Host) -> Vec<CheckpointRow> {
             },
             name: checkpoint.name.clone(),
             parent: checkpoint.parent.clone(),
-            dirty_pages: checkpoint.dirty_pages,
+            dirty_pages: checkpoint.delta.pages,
             children: children.get(&checkpoint.id).copied().unwrap_or(0),
             age_ms: age_ms(checkpoint.made_at),
             memory: None,

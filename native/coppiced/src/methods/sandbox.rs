@@ -4,9 +4,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use coppice_wire::Value;
+use coppice_wire::blank::Blank;
 use coppice_wire::vmm::{Command, Event};
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoints::Delta;
 use crate::defaults::LEASE_ANSWER_DELAY;
 use crate::errors::{FaultDomain, MethodError, Spec, Typed};
 use crate::ids::is_id;
@@ -37,6 +39,8 @@ struct Boot {
     memory_mib: i64,
     vcpus: i64,
     timeout_ms: i64,
+    #[serde(default, with = "serde_bytes")]
+    disk: Option<Vec<u8>>,
 }
 
 #[derive(Serialize)]
@@ -68,6 +72,17 @@ struct Park {
 struct Parked<'a> {
     checkpoint: &'a str,
     dirty_pages: u64,
+    dirty_blocks: u64,
+}
+
+impl<'a> Parked<'a> {
+    fn new(checkpoint: &'a str, delta: Delta) -> Self {
+        Parked {
+            checkpoint,
+            dirty_pages: delta.pages,
+            dirty_blocks: delta.blocks,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -123,10 +138,12 @@ pub async fn boot(context: &Context, params: Value) -> Outcome {
     let memory_mib = within("memoryMiB", params.memory_mib, MIN_MEMORY_MIB, MAX_MEMORY_MIB)?;
     let vcpus = within("vcpus", params.vcpus, 1, MAX_VCPUS)?;
     let timeout_ms = within("timeoutMs", params.timeout_ms, 1, MAX_BOOT_TIMEOUT_MS)?;
+    params.disk.as_deref().map_or(Ok(()), check_disk)?;
     let spec = BootSpec {
         image: context.host.images.path(&params.image)?,
         memory_mib: u32::try_from(memory_mib).unwrap_or(u32::MAX),
         vcpus: u8::try_from(vcpus).unwrap_or(u8::MAX),
+        disk: params.disk,
         timeout: Duration::from_millis(timeout_ms),
     };
     let made = boot::boot(&context.host, &context.session, spec).await?;
@@ -181,9 +198,9 @@ pub async fn park(context: &Context, params: Value) -> Outcome {
     sandbox.process.agent.cut(Cut::Frozen);
     let parked = sandbox.process.ask(Command::Park).await;
     let parked = parked.and_then(
-        |answer| expect_answer!(answer, "park", Event::Parked { at_ns, dirty_pages, stages } => (at_ns, dirty_pages, stages)),
+        |answer| expect_answer!(answer, "park", Event::Parked { at_ns, dirty_pages, dirty_blocks, stages } => (at_ns, Delta { pages: dirty_pages, blocks: dirty_blocks }, stages)),
     );
-    let (at_ns, dirty_pages, stages) = match parked {
+    let (at_ns, delta, stages) = match parked {
         Ok(parked) => parked,
         Err(source) => {
             custody.release();
@@ -197,20 +214,11 @@ pub async fn park(context: &Context, params: Value) -> Outcome {
     });
     sandbox.require_state(State::Leased)?;
     let id = host.ids.checkpoint();
-    tracing::debug!(sandbox = sandbox.id, checkpoint = id, dirty_pages, "Parked");
+    tracing::debug!(sandbox = sandbox.id, checkpoint = id, ?delta, "Parked");
     let process = Rc::clone(&sandbox.process);
-    host.freeze(
-        &sandbox,
-        sandbox.to_checkpoint(id.clone(), params.name, dirty_pages, process),
-    );
+    host.freeze(&sandbox, sandbox.to_checkpoint(id.clone(), params.name, delta, process));
     custody.release();
-    Answer::with_stages(
-        &Parked {
-            checkpoint: &id,
-            dirty_pages,
-        },
-        vmm_stages(stages),
-    )
+    Answer::with_stages(&Parked::new(&id, delta), vmm_stages(stages))
 }
 
 /// As `park`, of a sandbox that goes on, with the calls that are under way.
@@ -245,16 +253,22 @@ pub async fn checkpoint(context: &Context, params: Value) -> Outcome {
         return Err(SessionError::Ended.into());
     }
     tracing::debug!(sandbox = sandbox.id, checkpoint = checkpoint.id, "Copied");
-    let answer = Answer::with_stages(
-        &Parked {
-            checkpoint: &checkpoint.id,
-            dirty_pages: checkpoint.dirty_pages,
-        },
-        stages,
-    );
+    let answer = Answer::with_stages(&Parked::new(&checkpoint.id, checkpoint.delta), stages);
     host.counters.checkpoints.increment();
     host.checkpoints.insert(Rc::new(checkpoint));
     answer
+}
+
+/// Looked at here, so that who gave it is told; the VMM looks again.
+fn check_disk(blank: &[u8]) -> Result<(), ValueError> {
+    match Blank::read(blank, blank.len() as u64) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(ValueError::Param {
+            name: "disk",
+            given: format!("not possible ({error})"),
+            expected: "a blank disk, see docs/protocol.md".to_owned(),
+        }),
+    }
 }
 
 fn check_name(params: &Park) -> Result<(), ValueError> {

@@ -1,0 +1,206 @@
+//! Files that hold blocks. Each life writes to one of its own, and reads those of its ancestors.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use coppice_wire::blank::BLOCK_BYTES;
+
+use crate::devices::disk::map::Place;
+
+/// One file, as all lives that know it see it.
+struct Extent {
+    /// Can't be written through: it stays when the life that wrote it is over.
+    file: File,
+    /// Blocks of this life's disk that lie in it. Without any it is let go.
+    live: u64,
+}
+
+/// The file that this life writes to.
+struct Own {
+    number: u16,
+    file: File,
+    /// Where it goes on. What lies below is never given to another block.
+    next: u32,
+    /// Blocks below may belong to a checkpoint.
+    epoch: u32,
+}
+
+/// Blocks of a file, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    pub start: u32,
+    pub length: u32,
+}
+
+impl Run {
+    pub fn bytes(self) -> usize {
+        self.length as usize * BLOCK_BYTES
+    }
+
+    pub fn offset(self) -> u64 {
+        u64::from(self.start) * BLOCK_BYTES as u64
+    }
+}
+
+#[derive(Default)]
+pub struct Extents {
+    files: Vec<Option<Extent>>,
+    own: Option<Own>,
+}
+
+impl Extents {
+    /// Takes a file that others have written; its number.
+    pub fn add(&mut self, file: File) -> u16 {
+        let extent = Some(Extent { file, live: 0 });
+        let number = match self.files.iter().position(Option::is_none) {
+            Some(free) => {
+                self.files[free] = extent;
+                free
+            }
+            None => {
+                self.files.push(extent);
+                self.files.len() - 1
+            }
+        };
+        // Flattening keeps them few.
+        number as u16
+    }
+
+    /// Takes the file that this life will write to, open for writing and once more for reading.
+    pub fn add_own(&mut self, writable: File, readable: File) {
+        let number = self.add(readable);
+        self.own = Some(Own {
+            number,
+            file: writable,
+            next: 0,
+            epoch: 0,
+        });
+    }
+
+    pub fn has_own(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// Never to be written by this process or its children again.
+    pub fn close_own(&mut self) {
+        if let Some(own) = self.own.take() {
+            self.let_go_if_unused(own.number);
+        }
+    }
+
+    /// What was written until now belongs to a checkpoint.
+    pub fn begin_epoch(&mut self) {
+        if let Some(own) = &mut self.own {
+            own.epoch = own.next;
+        }
+    }
+
+    /// Whether nobody else can know the block.
+    pub fn may_overwrite(&self, place: Place) -> bool {
+        self.own
+            .as_ref()
+            .is_some_and(|own| place.extent == own.number && place.block >= own.epoch)
+    }
+
+    /// New blocks at the end of this life's file: the number of the file, and the blocks.
+    pub fn allocate(&mut self, length: u32) -> io::Result<(u16, Run)> {
+        let own = self.own.as_mut().ok_or(io::ErrorKind::NotFound)?;
+        let start = own.next;
+        own.next = start.checked_add(length).ok_or(io::ErrorKind::FileTooLarge)?;
+        Ok((own.number, Run { start, length }))
+    }
+
+    pub fn own_file(&self) -> io::Result<&File> {
+        let own = self.own.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        Ok(&own.file)
+    }
+
+    pub fn file(&self, number: u16) -> io::Result<&File> {
+        let extent = self.files.get(usize::from(number)).and_then(Option::as_ref);
+        Ok(&extent.ok_or(io::ErrorKind::NotFound)?.file)
+    }
+
+    /// One more block of the disk lies in a file.
+    pub fn retain(&mut self, number: u16) {
+        if let Some(Some(extent)) = self.files.get_mut(usize::from(number)) {
+            extent.live += 1;
+        }
+    }
+
+    /// One less; the last takes the file with it.
+    pub fn release(&mut self, number: u16) {
+        if let Some(Some(extent)) = self.files.get_mut(usize::from(number)) {
+            extent.live = extent.live.saturating_sub(1);
+        }
+        self.let_go_if_unused(number);
+    }
+
+    fn let_go_if_unused(&mut self, number: u16) {
+        let is_own = self.own.as_ref().is_some_and(|own| own.number == number);
+        if let Some(slot) = self.files.get_mut(usize::from(number))
+            && !is_own
+            && slot.as_ref().is_some_and(|extent| extent.live == 0)
+        {
+            *slot = None;
+        }
+    }
+
+    /// Gives the space of blocks back that nobody else can know. Where the file system can't, the space stays taken.
+    pub fn punch(&self, run: Run) {
+        let Some(own) = &self.own else { return };
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: takes integers only.
+        unsafe {
+            libc::fallocate(
+                own.file.as_raw_fd(),
+                mode,
+                run.offset() as libc::off_t,
+                run.bytes() as libc::off_t,
+            )
+        };
+    }
+
+    /// What a fork of the process has.
+    #[cfg(test)]
+    pub fn duplicate(&self, duplicate: impl Fn(&File) -> File) -> Self {
+        let files = self.files.iter().map(|extent| {
+            extent.as_ref().map(|extent| Extent {
+                file: duplicate(&extent.file),
+                live: extent.live,
+            })
+        });
+        let own = self.own.as_ref().map(|own| Own {
+            file: duplicate(&own.file),
+            ..*own
+        });
+        Self {
+            files: files.collect(),
+            own,
+        }
+    }
+
+    /// Files that ancestors wrote.
+    pub fn inherited(&self) -> usize {
+        self.files.iter().flatten().count() - usize::from(self.has_own())
+    }
+
+    /// The file of an ancestor that holds the fewest blocks of this disk, and how many.
+    pub fn smallest_inherited(&self) -> Option<(u16, u64)> {
+        let own = self.own.as_ref().map(|own| own.number);
+        let numbered = (0u16..).zip(&self.files);
+        numbered
+            .filter(|(number, _)| Some(*number) != own)
+            .filter_map(|(number, extent)| Some((number, extent.as_ref()?.live)))
+            .min_by_key(|(_, live)| *live)
+    }
+
+    /// Copies one block of another file into this life's.
+    pub fn copy(&self, from: Place, to: u32) -> io::Result<()> {
+        let mut block = [0; BLOCK_BYTES];
+        let offset = |number: u32| u64::from(number) * BLOCK_BYTES as u64;
+        self.file(from.extent)?.read_exact_at(&mut block, offset(from.block))?;
+        self.own_file()?.write_all_at(&block, offset(to))
+    }
+}
