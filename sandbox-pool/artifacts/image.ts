@@ -100,6 +100,8 @@ async function debstrap(
     const result = await run("mmdebstrap", debstrapArguments(spec, access, context.root), {
       env: { SOURCE_DATE_EPOCH, TMPDIR: context.temporary },
       signal: context.signal,
+      // Killed half-way it would leave its mounts, and then nobody could remove the rests.
+      leavesNothing: true,
     });
     if (result.exitCode === 0) {
       return;

@@ -44,6 +44,11 @@ export interface RunOptions {
   readonly input?: string | Uint8Array;
   /** Standard output goes there instead of into the result. */
   readonly stdoutFile?: string;
+  /**
+   * However it or this process ends, its processes and its mounts end with it: it runs in namespaces of its own, where this
+   * machine allows that.
+   */
+  readonly leavesNothing?: boolean;
 }
 
 export interface RunResult {
@@ -89,7 +94,9 @@ export async function run(tool: Tool, args: readonly string[], options: RunOptio
   throwIfAborted(options.signal, `\`${tool}\``);
   // A group of its own, so that an abort reaches what the program has started too.
   const stdoutFd = options.stdoutFile === undefined ? undefined : openSync(options.stdoutFile, "w");
-  const child = spawn(path, args, {
+  const contained = options.leavesNothing === true && (await canContain()) ? CONTAINED : [];
+  const [program = path, ...programArgs] = [...contained, path, ...args];
+  const child = spawn(program, programArgs, {
     cwd: options.cwd,
     env: { ...process.env, LC_ALL: "C.UTF-8", ...options.env },
     stdio: ["pipe", stdoutFd ?? "pipe", "pipe"],
@@ -132,6 +139,25 @@ export async function run(tool: Tool, args: readonly string[], options: RunOptio
     clearTimeout(killTimer);
     if (options.signal?.aborted) killGroup("SIGKILL");
   }
+}
+
+/** Dies with this process, and takes with it every process of its namespace, whose mounts nobody else has seen. */
+const CONTAINED = [
+  ...["setpriv", "--pdeathsig", "KILL", "--"],
+  ...["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"],
+];
+
+let containing: Promise<boolean> | undefined;
+
+/** Containers often may not make namespaces. */
+function canContain(): Promise<boolean> {
+  containing ??= new Promise((resolve) => {
+    const [program = "", ...args] = CONTAINED;
+    const trial = spawn(program, [...args, "true"], { stdio: "ignore" });
+    trial.once("error", () => resolve(false));
+    trial.once("close", (code) => resolve(code === 0));
+  });
+  return containing;
 }
 
 /** As `run`, and throws `TOOL_FAILED` with the end of the output where the exit code is not 0. */
