@@ -100,7 +100,8 @@ export interface Sandbox extends Guest, AsyncDisposable {
   /**
    * Puts it back to a checkpoint, whatever has become of it since: also where its guest has ended or it may be damaged. It
    * is a new life, with randomness and names of its own, and what was under way fails with `SANDBOX_CLOSED`. Where no life
-   * can be begun it rejects, and the sandbox stays as it was.
+   * can be had it rejects, and the sandbox stays as it was. A child that had waited and can't go on says so at its first use,
+   * as with `fork`: rewind it again.
    */
   rewind(options?: RewindOptions): Promise<RewindResult>;
   /** The serial console's last 64 KiB; of a guest that has ended the last 2 KiB. */

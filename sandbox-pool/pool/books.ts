@@ -25,6 +25,8 @@ export class PoolBooks {
   readonly #source: ForkSource;
   readonly #onRoom: () => void;
   readonly #slots = new Set<Slot>();
+  /** Children that ended while forks ahead were under way, whose slots do not know their names yet. */
+  readonly #lostEarly = new Set<string>();
 
   constructor(parts: PoolBooksParts) {
     this.#source = parts.source;
@@ -50,15 +52,33 @@ export class PoolBooks {
     return shelf.ready.splice(Math.max(0, shelf.ready.length - count)).reverse();
   }
 
-  /** The child of that name, where it waits. */
+  /** The child of that name has ended; its slot, where it waits. */
   takeLost(sandbox: string): Slot | undefined {
-    for (const { ready } of this.shelves.values()) {
+    let isPreparing = false;
+    for (const { ready, preparing } of this.shelves.values()) {
       const index = ready.findIndex((slot) => slot.sandbox === sandbox);
       if (index >= 0) {
         return ready.splice(index, 1)[0];
       }
+      isPreparing ||= preparing > 0;
+    }
+    if (isPreparing) {
+      this.#lostEarly.add(sandbox);
     }
     return undefined;
+  }
+
+  /** Whether a child had ended before the fork that made it was answered. Children of one fork are asked about in one turn. */
+  hadEnded(sandbox: string): boolean {
+    return this.#lostEarly.delete(sandbox);
+  }
+
+  /** A fork ahead was answered. */
+  prepared(shelf: Shelf, count: number): void {
+    shelf.preparing -= count;
+    if ([...this.shelves.values()].every(({ preparing }) => preparing === 0)) {
+      this.#lostEarly.clear();
+    }
   }
 
   newSlot(checkpoint: string, state: "preparing" | "forking"): Slot {

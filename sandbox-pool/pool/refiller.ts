@@ -143,7 +143,7 @@ export class Refiller {
       }
       throw error;
     } finally {
-      shelf.preparing -= count;
+      this.#books.prepared(shelf, count);
     }
   }
 
@@ -156,7 +156,11 @@ export class Refiller {
     }
     this.#books.counters.forkedAhead += 1;
     slot.filled(child.sandbox);
-    if (shelf.isForgotten || this.#isStopped) {
+    const hasEnded = this.#books.hadEnded(child.sandbox);
+    if (hasEnded) {
+      this.#books.counters.discards += 1;
+    }
+    if (hasEnded || shelf.isForgotten || this.#isStopped) {
       void this.#books.discard(slot);
       return;
     }

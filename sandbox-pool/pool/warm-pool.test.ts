@@ -128,6 +128,18 @@ describe("acquire", () => {
     await vi.waitFor(() => expect(pool.stats()).toMatchObject({ discards: 1, leased: 1 }));
   });
 
+  it("gives no child that had ended before the fork that made it was answered", async () => {
+    const { pool, source } = setUp({ refillBatch: 2 }, () => 20);
+    pool.forecast(CHECKPOINT, 2);
+    await vi.waitFor(() => expect(pool.stats().preparing).toBe(2), { interval: 1 });
+    // The host's news of a child's end may come before its answer to the fork.
+    pool.lost("child-1");
+    await vi.waitFor(() => expect(source.child("child-1").isClosed).toBe(true));
+    expect(pool.stats()).toMatchObject({ discards: 1 });
+    const leases = [await acquireOne(pool), await acquireOne(pool)];
+    expect(leases.map(({ sandbox }) => sandbox)).not.toContain("child-1");
+  });
+
   it("aborted while it forks rejects and leaves no child", async () => {
     const { pool, source } = setUp({ maxReady: 0 }, () => 5);
     const controller = new AbortController();
