@@ -185,6 +185,27 @@ describe("fork", () => {
     await Promise.all(checkpoints.slice(1).map((checkpoint) => checkpoint.release()));
   });
 
+  it("goes two hundred levels deep, and the last has what every level wrote, in files and in memory (invariant 1)", async () => {
+    const levels = 200;
+    const checkpoints: Checkpoint[] = [];
+    let parent = template;
+    for (let level = 1; level <= levels; level++) {
+      const child = await parent.fork();
+      await child.files.append("/srv/levels", `${level}\n`);
+      await child.pty("shell").send(`LEVELS="$LEVELS ${level}"\n`).untilInput();
+      parent = await child.park();
+      checkpoints.push(parent);
+    }
+    const all = Array.from({ length: levels }, (_, index) => index + 1);
+    await using last = await parent.fork();
+    expect((await shell(last, "cat /srv/levels")).trim().split("\n").map(Number)).toEqual(all);
+    expect(await typed(last, "echo $LEVELS")).toContain(all.join(" "));
+    // A level in between has its own part and nothing of what came after it.
+    await using middle = await (checkpoints[99] as Checkpoint).fork();
+    expect((await shell(middle, "cat /srv/levels")).trim().split("\n").map(Number)).toEqual(all.slice(0, 100));
+    await Promise.all(checkpoints.map((checkpoint) => checkpoint.release()));
+  });
+
   it("of a checkpoint taken while the sandbox goes on has that moment, and the sandbox its calls (invariant 1)", async () => {
     await using sandbox = await template.fork();
     await typed(sandbox, "N=1");
