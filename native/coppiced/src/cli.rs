@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,6 +40,11 @@ pub struct ServeArgs {
     /// File that holds the token which TCP clients must send (16 to 256 bytes; blanks around it are ignored).
     #[arg(long, value_name = "FILE", requires = "tcp")]
     pub token_file: Option<PathBuf>,
+    /// Serve GET /metrics over HTTP at this address, for scrapers; a port alone is one of this machine's loopback.
+    ///
+    /// Nobody is asked for a token there.
+    #[arg(long, value_name = "[ADDR:]PORT", value_parser = metrics_address)]
+    pub metrics: Option<SocketAddr>,
     /// The VMM program.
     #[arg(long, value_name = "PATH")]
     pub vmm: PathBuf,
@@ -69,6 +74,16 @@ pub struct ServeArgs {
     /// Memory that new sandboxes must leave free. Default: a sixteenth of the machine, 64 MiB to 1 GiB.
     #[arg(long, value_name = "MIB")]
     pub memory_reserve_mib: Option<u64>,
+}
+
+/// An address with a port, or a port of loopback: what listens for more than this machine says so.
+fn metrics_address(given: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = given.parse() {
+        return Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    }
+    given
+        .parse()
+        .map_err(|_| "expected a port, or an address with a port such as 192.0.2.7:9105 or [::1]:9105".to_owned())
 }
 
 impl ServeArgs {
@@ -109,6 +124,22 @@ mod tests {
     #[test]
     fn command_line_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn metrics_given_a_port_alone_are_for_this_machine() {
+        assert_eq!(
+            metrics_address("9105"),
+            Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, 9105)))
+        );
+        assert_eq!(
+            metrics_address("0.0.0.0:1"),
+            Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 1)))
+        );
+        assert_eq!(metrics_address("[::1]:1").map(|address| address.is_ipv6()), Ok(true));
+        for wrong in ["", "70000", "localhost:1", "0.0.0.0"] {
+            assert!(metrics_address(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

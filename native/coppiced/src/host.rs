@@ -20,6 +20,7 @@ use crate::machine::barriers::Warned;
 use crate::machine::process::Ending;
 use crate::machine::sandbox::{Sandbox, SandboxError};
 use crate::memory::{Admission, MemoryError};
+use crate::metrics::Operations;
 use crate::reaper::Reaper;
 use crate::session::{Session, SessionError, Sessions};
 use crate::stats::Counters;
@@ -57,6 +58,7 @@ pub enum CheckpointFate {
 pub struct Host {
     pub config: Config,
     pub counters: Counters,
+    pub operations: Operations,
     pub ids: Ids,
     pub images: Images,
     pub extents: Arc<Extents>,
@@ -85,6 +87,7 @@ impl Host {
         Ok(Rc::new(Host {
             config,
             counters: Counters::default(),
+            operations: Operations::default(),
             ids: Ids::new()?,
             images: Images::default(),
             extents,

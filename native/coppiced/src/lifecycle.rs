@@ -59,7 +59,10 @@ impl Host {
         sandbox.process.set_ending(Ending::Hostile { detail: reason.clone() });
         sandbox.set_poison(reason);
         match sandbox.state.get() {
-            State::Ready | State::Leased => sandbox.state.advance(State::Poisoned),
+            State::Ready | State::Leased => {
+                sandbox.state.advance(State::Poisoned);
+                self.counters.poisoned.increment();
+            }
             // Whoever makes it has it in custody and discards it.
             State::Booting | State::Poisoned | State::Frozen | State::Closed => {}
         }

@@ -17,6 +17,7 @@ mod lifecycle;
 mod machine;
 mod memory;
 mod methods;
+mod metrics;
 mod outbox;
 mod reaper;
 mod serve;

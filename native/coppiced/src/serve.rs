@@ -55,6 +55,7 @@ pub fn run(arguments: ServeArgs) -> Result<(), StartError> {
         Endpoints {
             unix: arguments.unix,
             tcp,
+            metrics: arguments.metrics,
         },
     )?)
 }

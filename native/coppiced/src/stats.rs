@@ -1,15 +1,22 @@
-//! What the daemon has done so far.
+//! What the daemon has done so far, and what it holds now.
 
 use std::cell::Cell;
 
 use serde::Serialize;
+
+use crate::host::Host;
+use crate::machine::state::State;
 
 #[derive(Debug, Default)]
 pub struct Counter(Cell<u64>);
 
 impl Counter {
     pub fn increment(&self) {
-        self.0.set(self.0.get() + 1);
+        self.add(1);
+    }
+
+    pub fn add(&self, more: u64) {
+        self.0.set(self.0.get().saturating_add(more));
     }
 
     pub fn get(&self) -> u64 {
@@ -29,20 +36,32 @@ pub struct Counters {
     pub closes: Counter,
     /// Sandboxes that failed, or were given up, before or while they were handed out.
     pub discarded: Counter,
+    /// Sandboxes that were taken out of use because something may have corrupted them.
+    pub poisoned: Counter,
     /// Messages of agents that belonged to another life or to no pending call.
     pub stale_replies: Counter,
+    /// Closes of sandboxes, and drops of checkpoints, that were closed or dropped before. They do nothing.
+    pub repeated_closes: Counter,
+    /// Connections that were turned away before they had a session.
+    pub refused_handshakes: Counter,
+    /// Connections that were ended because nobody was at the other end any more.
+    pub vanished_peers: Counter,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CounterValues {
-    forks: u64,
-    parks: u64,
-    checkpoints: u64,
-    boots: u64,
-    closes: u64,
-    discarded: u64,
-    stale_replies: u64,
+    pub forks: u64,
+    pub parks: u64,
+    pub checkpoints: u64,
+    pub boots: u64,
+    pub closes: u64,
+    pub discarded: u64,
+    pub poisoned: u64,
+    pub stale_replies: u64,
+    pub repeated_closes: u64,
+    pub refused_handshakes: u64,
+    pub vanished_peers: u64,
 }
 
 impl Counters {
@@ -54,7 +73,36 @@ impl Counters {
             boots: self.boots.get(),
             closes: self.closes.get(),
             discarded: self.discarded.get(),
+            poisoned: self.poisoned.get(),
             stale_replies: self.stale_replies.get(),
+            repeated_closes: self.repeated_closes.get(),
+            refused_handshakes: self.refused_handshakes.get(),
+            vanished_peers: self.vanished_peers.get(),
         }
+    }
+}
+
+/// Sandboxes by state.
+#[derive(Debug, Default, Serialize)]
+pub struct SandboxCounts {
+    pub booting: usize,
+    pub ready: usize,
+    pub leased: usize,
+    pub poisoned: usize,
+}
+
+impl SandboxCounts {
+    pub fn of(host: &Host) -> Self {
+        let mut counts = SandboxCounts::default();
+        for sandbox in host.sandboxes.borrow().values() {
+            match sandbox.state.get() {
+                State::Booting => counts.booting += 1,
+                State::Ready => counts.ready += 1,
+                State::Leased => counts.leased += 1,
+                State::Poisoned => counts.poisoned += 1,
+                State::Frozen | State::Closed => {}
+            }
+        }
+        counts
     }
 }

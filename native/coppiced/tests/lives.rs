@@ -98,6 +98,8 @@ fn closing_and_dropping_twice_are_no_ops() {
     );
     // Ids of an earlier daemon are closed for certain; what is no id at all is a mistake.
     client.call("sandbox.close", one("sandbox", "sb-0a1b2c-7"));
+    let stats = client.call("host.stats", map([]));
+    assert_eq!(number(get(&stats, "counters"), "repeatedCloses"), 2);
     assert_eq!(
         client.try_call("sandbox.close", one("sandbox", "7")).unwrap_err().code,
         "INVALID_ARGUMENT"

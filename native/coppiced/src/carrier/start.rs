@@ -142,6 +142,7 @@ fn start() -> Result<(), CarrierError> {
     let endpoints = Endpoints {
         unix: None,
         tcp: Some((address, Token::new(&token)?)),
+        metrics: None,
     };
     Ok(serve(config, endpoints)?)
 }

@@ -96,6 +96,7 @@ pub async fn drop_one(context: &Context, params: Value) -> Outcome {
             }
             .into());
         }
+        Err(CheckpointError::Dropped { .. }) => context.host.counters.repeated_closes.increment(),
         Err(_) => {}
     }
     Ok(Answer::empty())

@@ -17,6 +17,7 @@ use crate::machine::custody::Custody;
 use crate::machine::fork::{ForkSpec, fork_child};
 use crate::methods::sandbox::within;
 use crate::methods::{Answer, Context, Outcome, RequestError};
+use crate::metrics::Operation;
 use crate::values;
 
 #[derive(Deserialize)]
@@ -93,12 +94,21 @@ pub async fn fork(context: &Context, params: Value) -> Outcome {
 async fn fork_all(context: &Context, checkpoint: &Rc<Checkpoint>, n: u64, spec: ForkSpec) -> Outcomes {
     let mut running = JoinSet::new();
     let mut outcomes: Outcomes = Vec::new();
+    let operation = if spec.run_ahead {
+        Operation::ForkAhead
+    } else {
+        Operation::Fork
+    };
     for index in 0..n as usize {
         outcomes.push(None);
         let (host, session) = (Rc::clone(&context.host), Rc::clone(&context.session));
         let checkpoint = Rc::clone(checkpoint);
         running.spawn_local(async move {
+            let timed = host.operations.begin(operation);
             let made = fork_child(&host, &session, &checkpoint, spec).await;
+            if made.is_ok() {
+                timed.done();
+            }
             let kept = made.map(|made| {
                 let custody = Custody::new(&host, &made.sandbox);
                 (made, custody)

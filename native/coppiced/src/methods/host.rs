@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::extents::DiskSpace;
 use crate::host::cpus;
-use crate::machine::state::State;
 use crate::memory::{MachineMemory, machine_memory};
 use crate::methods::{Answer, Context, Outcome};
-use crate::stats::CounterValues;
+use crate::metrics;
+use crate::stats::{CounterValues, SandboxCounts};
 use crate::values;
 
 #[derive(Deserialize)]
@@ -24,14 +24,6 @@ struct Info {
     memory_bytes: u64,
     cpus: usize,
     uptime_ms: u64,
-}
-
-#[derive(Default, Serialize)]
-struct SandboxCounts {
-    booting: usize,
-    ready: usize,
-    leased: usize,
-    poisoned: usize,
 }
 
 #[derive(Serialize)]
@@ -50,6 +42,11 @@ struct Stats {
     counters: CounterValues,
 }
 
+#[derive(Serialize)]
+struct Metrics {
+    text: String,
+}
+
 pub fn info(context: &Context, params: Value) -> Outcome {
     values::params::<NoParams>(params)?;
     let host = &context.host;
@@ -66,19 +63,9 @@ pub fn info(context: &Context, params: Value) -> Outcome {
 pub fn stats(context: &Context, params: Value) -> Outcome {
     values::params::<NoParams>(params)?;
     let host = &context.host;
-    let mut sandboxes = SandboxCounts::default();
-    for sandbox in host.sandboxes.borrow().values() {
-        match sandbox.state.get() {
-            State::Booting => sandboxes.booting += 1,
-            State::Ready => sandboxes.ready += 1,
-            State::Leased => sandboxes.leased += 1,
-            State::Poisoned => sandboxes.poisoned += 1,
-            State::Frozen | State::Closed => {}
-        }
-    }
     let (hot, shared) = host.checkpoints.count();
     Answer::new(&Stats {
-        sandboxes,
+        sandboxes: SandboxCounts::of(host),
         checkpoints: CheckpointCounts { hot, shared },
         sessions: host.sessions.count(),
         memory: machine_memory()?,
@@ -86,6 +73,13 @@ pub fn stats(context: &Context, params: Value) -> Outcome {
         disk: host.extents.space().unwrap_or_default(),
         counters: host.counters.values(),
     })
+}
+
+/// The same text that a scraper gets.
+pub fn metrics(context: &Context, params: Value) -> Outcome {
+    values::params::<NoParams>(params)?;
+    let text = metrics::render(&context.host)?;
+    Answer::new(&Metrics { text })
 }
 
 pub fn shutdown(context: &Context, params: Value) -> Outcome {

@@ -134,11 +134,23 @@ pub async fn run(method: Method, context: &Context, params: Value) -> Outcome {
     if context.host.sessions.get(&context.session.id).is_none() {
         return Err(SessionError::Ended.into());
     }
+    let timed = method
+        .operation()
+        .map(|operation| context.host.operations.begin(operation));
+    let outcome = dispatch(method, context, params).await;
+    if let (Some(timed), Ok(_)) = (timed, &outcome) {
+        timed.done();
+    }
+    outcome
+}
+
+async fn dispatch(method: Method, context: &Context, params: Value) -> Outcome {
     match method {
         Method::HostInfo => host::info(context, params),
         Method::HostStats => host::stats(context, params),
         Method::HostList => inventory::list(context, params).await,
         Method::HostCall => call::call_any(context, params).await,
+        Method::HostMetrics => host::metrics(context, params),
         Method::HostShutdown => host::shutdown(context, params),
         Method::SessionEnd => host::end_session(context, params),
         Method::ImageAttach => image::attach(context, params).await,

@@ -21,6 +21,7 @@ use crate::machine::process::{VmmError, Worth, expect_answer, vmm_stages};
 use crate::machine::sandbox::{Sandbox, SandboxError};
 use crate::machine::state::State;
 use crate::methods::{Answer, Context, Outcome};
+use crate::metrics::Operation;
 use crate::session::SessionError;
 use crate::values::{self, ValueError};
 
@@ -161,6 +162,7 @@ pub async fn lease(context: &Context, params: Value) -> Outcome {
     let One { sandbox: id } = values::params(params)?;
     let begin = Instant::now();
     let host = &context.host;
+    let timed = host.operations.begin(Operation::Lease);
     let sandbox = host.sandbox(&context.session.id, &id)?;
     sandbox.require(State::Ready)?;
     let custody = Custody::new(host, &sandbox);
@@ -176,6 +178,7 @@ pub async fn lease(context: &Context, params: Value) -> Outcome {
         return Err(HandOutError::Vmm(error).into());
     }
     custody.release();
+    timed.done();
     let stages = vec![("lease".to_owned(), micros_since(begin))];
     // Nothing is lost where nobody asks it anything.
     let _ = tokio::time::timeout(LEASE_ANSWER_DELAY, answers.changed()).await;
@@ -315,6 +318,7 @@ pub async fn close(context: &Context, params: Value) -> Outcome {
             }
             .into());
         }
+        Err(SandboxError::Closed { .. }) => context.host.counters.repeated_closes.increment(),
         Err(_) => {}
     }
     Ok(Answer::empty())

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use crate::metrics::Operation;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     HostInfo,
     HostStats,
     HostList,
     HostCall,
+    HostMetrics,
     HostShutdown,
     SessionEnd,
     ImageAttach,
@@ -39,11 +42,12 @@ const BOOT: Duration = Duration::from_secs(610);
 /// A guest program may run for long; clients say what they want to wait.
 const CALL: Duration = Duration::from_secs(600);
 
-const TABLE: [(&str, Method, Duration); 22] = [
+const TABLE: [(&str, Method, Duration); 23] = [
     ("host.info", Method::HostInfo, LOOK),
     ("host.stats", Method::HostStats, LOOK),
     ("host.list", Method::HostList, LIST),
     ("host.call", Method::HostCall, CALL),
+    ("host.metrics", Method::HostMetrics, LOOK),
     ("host.shutdown", Method::HostShutdown, LOOK),
     ("session.end", Method::SessionEnd, LOOK),
     ("image.attach", Method::ImageAttach, LOOK),
@@ -68,6 +72,17 @@ const TABLE: [(&str, Method, Duration); 22] = [
 const MAX_EDITS: usize = 6;
 
 impl Method {
+    /// What its duration is counted as. A lease and a fork know better when they begin and end, and count themselves.
+    pub fn operation(self) -> Option<Operation> {
+        match self {
+            Method::SandboxBoot => Some(Operation::Boot),
+            Method::SandboxCall | Method::HostCall => Some(Operation::Call),
+            Method::SandboxPark => Some(Operation::Park),
+            Method::SandboxCheckpoint => Some(Operation::Checkpoint),
+            _ => None,
+        }
+    }
+
     pub fn default_deadline(self) -> Duration {
         TABLE
             .iter()

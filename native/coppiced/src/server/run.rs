@@ -14,6 +14,7 @@ use tokio::task::LocalSet;
 use crate::defaults::SHUTDOWN_DEADLINE;
 use crate::host::{Config, Host};
 use crate::ids::RandomError;
+use crate::metrics;
 use crate::reaper::child_signals;
 use crate::server::handshake::Token;
 use crate::server::listener::{Lobby, accept_tcp, accept_unix};
@@ -26,6 +27,8 @@ const LAST_WORDS: Duration = Duration::from_millis(300);
 pub struct Endpoints {
     pub unix: Option<std::path::PathBuf>,
     pub tcp: Option<(SocketAddr, Token)>,
+    /// Where scrapers connect.
+    pub metrics: Option<SocketAddr>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +81,12 @@ async fn serve_until_ordered(config: Config, endpoints: Endpoints) -> Result<(),
             Rc::clone(&lobby),
         ));
         println!("coppiced: listening on {address}");
+    }
+    if let Some(address) = endpoints.metrics {
+        let bound = metrics::bind(address).await;
+        let (listener, address) = bound.map_err(|source| ServeError::Tcp { address, source })?;
+        accepting.spawn_local(metrics::serve(Rc::clone(&host), listener));
+        println!("coppiced: listening on http://{address}/metrics");
     }
     spawn_idle_watch(&host);
     let reason = host.shutting_down().await;

@@ -3,6 +3,8 @@
 // Each test file is a crate of its own and uses a part of this.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod exposition;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -31,6 +33,8 @@ pub struct Daemon {
     pub directory: PathBuf,
     pub socket: PathBuf,
     pub tcp: Option<String>,
+    /// Address of `/metrics`.
+    pub metrics: Option<String>,
 }
 
 impl Daemon {
@@ -63,13 +67,22 @@ impl Daemon {
         }
         let log = fs::File::create(directory.join("log")).unwrap();
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
-        let lines = listening_lines(&mut child, if wants_tcp { 2 } else { 1 });
-        let tcp = lines.iter().find(|line| !line.starts_with("unix:")).cloned();
+        let wants_metrics = arguments.contains(&"--metrics");
+        let lines = listening_lines(&mut child, 1 + usize::from(wants_tcp) + usize::from(wants_metrics));
+        let http = |line: &String| {
+            line.strip_prefix("http://")?
+                .strip_suffix("/metrics")
+                .map(str::to_owned)
+        };
+        let metrics = lines.iter().find_map(http);
+        let mut others = lines.iter().filter(|line| http(line).is_none());
+        let tcp = others.find(|line| !line.starts_with("unix:")).cloned();
         Daemon {
             child,
             directory,
             socket,
             tcp,
+            metrics,
         }
     }
 

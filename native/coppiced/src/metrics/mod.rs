@@ -1,0 +1,11 @@
+//! Figures for a monitoring system, see docs/metrics.md.
+
+mod exposition;
+mod histogram;
+mod http;
+mod operations;
+mod render;
+
+pub use http::{bind, serve};
+pub use operations::{Operation, Operations};
+pub use render::render;
