@@ -286,6 +286,8 @@ export interface Host extends AsyncDisposable {
   /** The sandboxes and checkpoints of all sessions. `memory`: with what each takes, which costs the host some milliseconds for each. */
   inventory(options?: CallOptions & { readonly memory?: boolean }): Promise<HostInventory>;
   stats(options?: CallOptions): Promise<HostStats>;
+  /** Figures for a monitoring system, in Prometheus' text format; `docs/metrics.md` explains each. */
+  metrics(options?: CallOptions): Promise<string>;
   /**
    * Private guest memory of one sandbox or checkpoint, and all memory that its process adds to the host, in bytes.
    * `diskBytes`: what the files of its disk take, its own and those that it shares with ancestors and siblings.

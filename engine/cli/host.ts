@@ -7,6 +7,7 @@ import { hostStatus, startHost, stopHosts } from "../../sandbox-pool/index.js";
 import { positiveNumber } from "./arguments.js";
 import { number } from "./display.js";
 import { EXIT } from "./exit-codes.js";
+import { addMetrics } from "./host-metrics.js";
 import { addStats } from "./host-stats.js";
 import type { ProgramParts } from "./program.js";
 
@@ -40,6 +41,7 @@ export function addHostCommands(program: Command, parts: ProgramParts): void {
     .addHelpText("after", "\nExample:\n  coppice host status --json")
     .action(async (options: { readonly json?: boolean }) => parts.onDone(await status(options, parts)));
   addStats(host, parts);
+  addMetrics(host, parts);
 }
 
 function addStart(host: Command, parts: ProgramParts): void {

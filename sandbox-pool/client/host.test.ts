@@ -277,6 +277,10 @@ describe("a host", () => {
     await expect(root.fork()).rejects.toMatchObject({ code: "HOST_LOST", retryable: true });
   });
 
+  it("gives its metrics as the daemon wrote them", async () => {
+    await expect(host.metrics()).resolves.toBe("coppice_boots_total 0\n");
+  });
+
   it("tells what it is and what it does", async () => {
     const root = await template();
     await using sandbox: Sandbox = await root.fork();

@@ -132,6 +132,13 @@ class HostHandle implements Host {
     return result;
   }
 
+  async metrics(options: CallOptions = {}): Promise<string> {
+    checkInput(inputs.callOptions, options, "options");
+    const schema = results.hostMetrics;
+    const { result } = await this.#session.request({ method: "host.metrics", params: {}, schema, spec: options });
+    return result.text;
+  }
+
   async inventory(options: CallOptions & { readonly memory?: boolean } = {}): Promise<HostInventory> {
     checkInput(inputs.inventoryOptions, options, "options");
     const { memory = false, ...spec } = options;

@@ -63,6 +63,7 @@ export const results = Object.freeze({
     memoryBytes: count,
     cpus: count,
   }),
+  hostMetrics: z.object({ text: z.string() }),
   hostStats: z.object({
     sandboxes: z.object({ booting: count, ready: count, leased: count, poisoned: count }),
     checkpoints: z.object({ hot: count, shared: count }),

@@ -205,6 +205,8 @@ class SocketDaemon implements FakeDaemon, FakeDaemonSide {
     switch (method) {
       case "host.info":
         return { kind: "kvm", version: "fake", pid: process.pid, memoryBytes: 8 * 1024 ** 3, cpus: 2, uptimeMs: 1 };
+      case "host.metrics":
+        return { text: `coppice_boots_total ${this.state.counters.boots}\n` };
       case "host.stats":
         return this.state.stats(this.#sessions.size);
       case "image.attach":

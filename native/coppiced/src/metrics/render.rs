@@ -77,6 +77,18 @@ fn holdings(text: &mut Exposition, host: &Host) -> Result<(), MemoryError> {
         "Memory that new programs could have, as the kernel estimates it.",
         memory.available_bytes,
     );
+    if let Ok(disk) = host.extents.space() {
+        gauge(
+            "coppice_disk_total_bytes",
+            "Room for the contents of guests' disks.",
+            disk.total_bytes,
+        );
+        gauge(
+            "coppice_disk_available_bytes",
+            "What is left of it.",
+            disk.available_bytes,
+        );
+    }
     Ok(())
 }
 
