@@ -17,8 +17,8 @@ export const DEFAULTS = Object.freeze({
     deadlineGraceMs: 2 * SECOND_MS,
     /** Daemon-side allowance above a guest-side limit: delivery, killing, and the last output. */
     guestGraceMs: 10 * SECOND_MS,
-    /** Finds a dead remote host on an otherwise silent TCP connection. */
-    keepAliveMs: 10 * SECOND_MS,
+    /** Finds a dead remote host on an otherwise silent TCP connection: Node asks ten times, a second apart, after this. */
+    keepAliveMs: 2 * SECOND_MS,
   }),
   exec: Object.freeze({
     timeoutMs: 60 * SECOND_MS,

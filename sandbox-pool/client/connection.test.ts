@@ -1,9 +1,9 @@
-import { mkdtemp, rm } from "node:fs/promises";
-import { createServer, type Server, type Socket } from "node:net";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-
+import { DEFAULTS } from "../defaults.js";
 import { decode, encode } from "./codec.js";
 import { FrameReader, frame } from "./frames.js";
 import { dial } from "./handshake.js";
@@ -94,7 +94,31 @@ async function connected(): Promise<Awaited<ReturnType<typeof dial>>> {
   return await dial({ endpoint: { unix: peer.path } });
 }
 
+/** Milliseconds until the kernel asks the peer of the connection to `port` whether it is there; undefined: it will not. */
+async function keepAliveDueMs(port: number): Promise<number | undefined> {
+  const hex = port.toString(16).toUpperCase().padStart(4, "0");
+  const rows = (await readFile("/proc/net/tcp", "utf8")).split("\n").map((row) => row.trim().split(/\s+/));
+  const timer = rows.find(([, , remote, state]) => remote === `0100007F:${hex}` && state === "01")?.[5];
+  const [kind, when] = timer?.split(":") ?? [];
+  return kind === "02" ? Number.parseInt(when ?? "", 16) * 10 : undefined;
+}
+
 describe("dial", () => {
+  it.skipIf(process.platform !== "linux")("has the kernel ask a silent host whether it is there", async () => {
+    const server = createServer((socket) => {
+      socket.on("error", () => undefined);
+      socket.once("data", () => socket.write(frame(encode({ welcome: WELCOME }))));
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const { port } = server.address() as AddressInfo;
+    const connection = await dial({ endpoint: { host: "127.0.0.1", port }, token: "secret" });
+    await vi.waitFor(async () =>
+      expect(await keepAliveDueMs(port)).toBeLessThanOrEqual(DEFAULTS.connection.keepAliveMs),
+    );
+    await connection.close();
+    server.close();
+  });
+
   it("sends protocol, token, session and the time, the time as an integer", async () => {
     await startPeer();
     const connection = await dial({ endpoint: { unix: peer.path }, token: "secret", session: "s" });

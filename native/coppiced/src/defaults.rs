@@ -6,6 +6,9 @@ use std::time::Duration;
 /// machine to connect at once, too few to hurt.
 pub const MAX_UNAUTHENTICATED: usize = 128;
 
+/// Of them from one address: the rest is left to others.
+pub const MAX_UNAUTHENTICATED_OF_SOURCE: usize = 96;
+
 /// Connections in all; a connection costs two descriptors' worth of memory and its queue.
 pub const MAX_CONNECTIONS: usize = 1_024;
 

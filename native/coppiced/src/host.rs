@@ -22,6 +22,7 @@ use crate::machine::sandbox::{Sandbox, SandboxError};
 use crate::memory::{Admission, MemoryError};
 use crate::metrics::Operations;
 use crate::reaper::Reaper;
+use crate::server::refusals::RefusalLog;
 use crate::session::{Session, SessionError, Sessions};
 use crate::stats::Counters;
 
@@ -75,6 +76,7 @@ pub struct Host {
     /// Connections that have said hello.
     pub connections: watch::Sender<usize>,
     pub missing_barriers: Warned,
+    pub refusals: RefusalLog,
     pub started_at: Instant,
     clock_was_set: Cell<bool>,
     shutdown: watch::Sender<Option<String>>,
@@ -101,6 +103,7 @@ impl Host {
             hand_outs: Semaphore::new(cpus() + 1),
             connections: watch::Sender::new(0),
             missing_barriers: Warned::default(),
+            refusals: RefusalLog::default(),
             started_at: Instant::now(),
             clock_was_set: Cell::new(false),
             shutdown: watch::Sender::new(None),

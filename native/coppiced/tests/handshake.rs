@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::io::ErrorKind::WouldBlock;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -77,6 +78,51 @@ fn tcp_client_needs_the_token() {
     assert_eq!(code(Some("")), Err("UNAUTHENTICATED".to_owned()));
     assert_eq!(code(Some(&TOKEN[1..])), Err("UNAUTHENTICATED".to_owned()));
     assert_eq!(code(Some(TOKEN)), Ok(()));
+}
+
+#[test]
+fn right_token_is_let_in_while_wrong_ones_from_the_same_address_wait_for_their_refusal() {
+    let daemon = Daemon::start_with(&["--tcp", "127.0.0.1:0"]);
+    let connect = || TcpStream::connect(daemon.tcp.as_ref().unwrap()).unwrap();
+    let guess = || Client::greet(connect(), |hello| hello.token = Some("x".repeat(32)));
+    // After these a refusal takes 1.6 s and more.
+    for _ in 0..5 {
+        assert_eq!(guess().map(drop).unwrap_err().code, "UNAUTHENTICATED");
+    }
+    let mut wrong = hello();
+    wrong.token = Some("x".repeat(32));
+    let wrong = encode_frame(&wrong).unwrap();
+    let mut guesses: Vec<TcpStream> = (0..6).map(|_| connect()).collect();
+    for stream in &mut guesses {
+        stream.set_read_timeout(Some(common::PATIENCE)).unwrap();
+        stream.write_all(&wrong).unwrap();
+    }
+    let mut client = Client::greet(connect(), |hello| hello.token = Some(TOKEN.to_owned())).unwrap();
+    let waits = |stream: &TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        let waits = stream.peek(&mut [0]).is_err_and(|error| error.kind() == WouldBlock);
+        stream.set_nonblocking(false).unwrap();
+        waits
+    };
+    assert!(
+        guesses.iter().any(waits),
+        "all refusals came before the right token was let in"
+    );
+    // What is above four is closed without a word.
+    let answered = guesses
+        .iter_mut()
+        .filter_map(|stream| stream.read(&mut [0]).ok())
+        .filter(|read| *read > 0)
+        .count();
+    assert_eq!(answered, 4);
+    let stats = client.call("host.stats", map([]));
+    assert_eq!(get(get(&stats, "counters"), "refusedHandshakes").as_u64(), Some(11));
+    assert_eq!(
+        daemon.log().matches("Refused a connection").count(),
+        1,
+        "{}",
+        daemon.log()
+    );
 }
 
 #[test]

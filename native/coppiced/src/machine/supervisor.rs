@@ -150,7 +150,7 @@ fn give_extent(host: &Host, process: &VmmProcess) -> Result<(), Ending> {
 fn failed(process: &VmmProcess, code: String, message: String, poisons: bool) -> Result<(), Ending> {
     let message = shorten(message, MAX_DETAIL_BYTES);
     if code == AGENT_BACKLOG {
-        tracing::warn!(sandbox = process.id(), message, "The guest reads nothing");
+        tracing::warn!(sandbox = process.id(), reason = message, "The guest reads nothing");
         process.agent.fail_pending(Cut::Deaf);
         return Ok(());
     }

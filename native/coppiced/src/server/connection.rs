@@ -1,5 +1,6 @@
 //! One client's connection, from accept to end.
 
+use std::io;
 use std::rc::Rc;
 
 use coppice_wire::client::{ClientFrame, DaemonFrame, Request};
@@ -11,27 +12,34 @@ use crate::errors::MethodError;
 use crate::host::Host;
 use crate::methods::RequestError;
 use crate::outbox::{Outbox, outbox};
-use crate::server::handshake::{HandshakeError, Token, refuse, welcome, welcome_frame};
+use crate::server::handshake::{Door, HandshakeError, refuse, welcome, welcome_frame};
 use crate::server::requests::Requests;
 use crate::session::Session;
 use crate::values::{from_value, to_value};
 
 const READ_BYTES: usize = 64 * 1024;
 
+const GONE: &str = "nobody is at the other end any more";
+
 /// Serves a client until it goes, breaks the protocol, or the daemon ends. `unauthenticated` is given back after hello.
-pub async fn serve<S>(host: Rc<Host>, mut stream: S, token: Option<Rc<Token>>, unauthenticated: impl Sized)
+/// `door`: on TCP.
+pub async fn serve<S>(host: Rc<Host>, mut stream: S, door: Option<Door>, unauthenticated: impl Sized)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let begun = welcome(&host, &mut stream, token.as_deref()).await;
+    let begun = welcome(&host, &mut stream, door.as_ref()).await;
     let (session, frames) = match begun {
         Ok(begun) if *host.connections.borrow() < MAX_CONNECTIONS => begun,
         Ok((session, _)) => {
             abandon(&host, &session);
-            return refuse(&mut stream, HandshakeError::TooMany).await;
+            return refuse(&host, &mut stream, door.as_ref(), HandshakeError::TooMany).await;
         }
         Err(HandshakeError::Gone) => return,
-        Err(error) => return refuse(&mut stream, error).await,
+        Err(error) => {
+            // Who waits for a refusal takes nobody's place.
+            drop(unauthenticated);
+            return refuse(&host, &mut stream, door.as_ref(), error).await;
+        }
     };
     let connected = Connected::new(&host, &session);
     drop(unauthenticated);
@@ -42,21 +50,35 @@ where
         // An empty queue has room.
         let _ = outbox.send_now(frame, None);
     }
-    let writing = tokio::task::spawn_local(outgoing.write_to(writer, CLIENT_STALL));
+    let mut writing = tokio::task::spawn_local(outgoing.write_to(writer, CLIENT_STALL));
     let reason = tokio::select! {
         reason = read_requests(&host, &session, &outbox, reader, frames) => reason,
         () = outbox.closed() => "it does not read".to_owned(),
+        () = vanished(door.as_ref()) => GONE.to_owned(),
         reason = host.shutting_down() => reason,
     };
     tracing::info!(session = session.label(), reason, "Connection ended");
     // Frees the queue for the last words, which the writer may still send for a moment.
     drop(connected);
     drop(outbox);
-    if tokio::time::timeout(std::time::Duration::from_millis(200), writing)
+    if reason == GONE {
+        host.counters.vanished_peers.increment();
+        // Nobody will read what is left.
+        writing.abort();
+    }
+    if tokio::time::timeout(std::time::Duration::from_millis(200), &mut writing)
         .await
         .is_err()
     {
         tracing::debug!(session = session.label(), "Last words were not read");
+    }
+}
+
+/// Returns when nobody is at the other end. A client on this machine can't vanish without the kernel's knowledge.
+async fn vanished(door: Option<&Door>) {
+    match door {
+        Some(door) => door.remote.vanished().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -126,6 +148,7 @@ async fn read_requests(
         match reader.read(&mut buffer).await {
             Ok(0) => return "the client closed it".to_owned(),
             Ok(read) => frames.push(&buffer[..read]),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => return GONE.to_owned(),
             Err(error) => return error.to_string(),
         }
     }

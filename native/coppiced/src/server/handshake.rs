@@ -1,7 +1,7 @@
 //! The first frame of a client, and whether it is let in.
 
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use coppice_wire::client::{CLIENT_PROTOCOL, Greeting, Hello, Welcome};
 use coppice_wire::{FrameReader, decode, encode_frame};
@@ -11,6 +11,8 @@ use crate::defaults::HANDSHAKE_DEADLINE;
 use crate::errors::{FaultDomain, MethodError, Spec, Typed, shorten};
 use crate::host::Host;
 use crate::ids::RandomError;
+use crate::server::remote::Remote;
+use crate::server::suspects::Suspects;
 use crate::session::{Session, SessionError};
 
 const MAX_CLIENT_NAME_BYTES: usize = 128;
@@ -40,6 +42,13 @@ pub enum HandshakeError {
     Gone,
 }
 
+impl HandshakeError {
+    /// Whether only somebody who has no business here does this.
+    fn is_suspicious(&self) -> bool {
+        matches!(self, HandshakeError::Unauthenticated | HandshakeError::Invalid { .. })
+    }
+}
+
 impl Typed for HandshakeError {
     fn spec(&self) -> Spec {
         match self {
@@ -61,11 +70,18 @@ impl Typed for HandshakeError {
     }
 }
 
+/// What a TCP connection comes in by: who is there, and what is asked of him.
+pub struct Door {
+    pub remote: Remote,
+    pub token: Rc<Token>,
+    pub suspects: Rc<Suspects>,
+}
+
 /// Lets a client in: its session, and the frames that came after its hello.
 pub async fn welcome<S>(
     host: &Host,
     stream: &mut S,
-    token: Option<&Token>,
+    door: Option<&Door>,
 ) -> Result<(Rc<Session>, FrameReader), HandshakeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -73,8 +89,11 @@ where
     let reading = tokio::time::timeout(HANDSHAKE_DEADLINE, read_hello(stream));
     let (hello, frames) = reading.await.map_err(|_| HandshakeError::TooLate)??;
     // The token first: nothing else is told to those who do not have it.
-    if token.is_some_and(|token| !token.matches(hello.token.as_deref().unwrap_or_default())) {
-        return Err(HandshakeError::Unauthenticated);
+    if let Some(door) = door {
+        if !door.token.matches(hello.token.as_deref().unwrap_or_default()) {
+            return Err(HandshakeError::Unauthenticated);
+        }
+        door.suspects.forgive(door.remote.source);
     }
     if hello.protocol != CLIENT_PROTOCOL {
         return Err(HandshakeError::ProtocolMismatch { given: hello.protocol });
@@ -102,15 +121,31 @@ pub fn welcome_frame(host: &Host, session: &Session) -> Option<Vec<u8>> {
     encode_frame(&Greeting::Welcome(welcome)).ok()
 }
 
-/// Says why not; the connection ends after it.
-pub async fn refuse<S: AsyncWrite + Unpin>(stream: &mut S, error: HandshakeError) {
+/// Says why not; the connection ends after it. Who comes from a suspicious source is told later each time, or nothing.
+pub async fn refuse<S: AsyncWrite + Unpin>(host: &Host, stream: &mut S, door: Option<&Door>, error: HandshakeError) {
+    host.counters.refused_handshakes.increment();
+    log_refusal(host, door, &error);
+    if let Some(door) = door.filter(|_| error.is_suspicious()) {
+        let Some(held) = door.suspects.failed(door.remote.source, Instant::now()) else {
+            return;
+        };
+        tokio::time::sleep(held.delay).await;
+    }
     let MethodError(failure) = MethodError::from(error);
-    tracing::warn!(code = failure.code, message = failure.message, "Refused a connection");
     if let Ok(frame) = encode_frame(&Greeting::Refused(failure)) {
         // It may be gone already, or not read.
         let _ = tokio::time::timeout(REFUSAL_DEADLINE, stream.write_all(&frame)).await;
     }
     let _ = stream.shutdown().await;
+}
+
+fn log_refusal(host: &Host, door: Option<&Door>, error: &HandshakeError) {
+    let code = error.spec().code;
+    let Some(unlogged) = host.refusals.admit(code.clone(), Instant::now()) else {
+        return;
+    };
+    let source = door.map_or("this machine".to_owned(), |door| door.remote.source.to_string());
+    tracing::warn!(%code, source, reason = %error, unlogged, "Refused a connection");
 }
 
 async fn read_hello<S: AsyncRead + Unpin>(stream: &mut S) -> Result<(Hello, FrameReader), HandshakeError> {

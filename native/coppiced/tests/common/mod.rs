@@ -44,6 +44,10 @@ impl Daemon {
 
     /// With more arguments; `--tcp` gets a token file by itself.
     pub fn start_with(arguments: &[&str]) -> Self {
+        Self::start_with_env(&[], arguments)
+    }
+
+    pub fn start_with_env(environment: &[(&str, &str)], arguments: &[&str]) -> Self {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("coppiced-test-{}-{number}", std::process::id()));
         let _ = fs::remove_dir_all(&directory);
@@ -52,12 +56,17 @@ impl Daemon {
             .mode(0o700)
             .create(&directory)
             .unwrap();
-        Self::start_in(directory, arguments)
+        Self::start_command(directory, environment, arguments)
     }
 
     pub fn start_in(directory: PathBuf, arguments: &[&str]) -> Self {
+        Self::start_command(directory, &[], arguments)
+    }
+
+    fn start_command(directory: PathBuf, environment: &[(&str, &str)], arguments: &[&str]) -> Self {
         let socket = directory.join("host.sock");
         let mut command = command(&directory);
+        command.envs(environment.iter().copied());
         command.arg("--unix").arg(&socket).args(arguments);
         let wants_tcp = arguments.contains(&"--tcp");
         if wants_tcp {
