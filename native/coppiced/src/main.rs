@@ -14,6 +14,7 @@ mod host;
 mod ids;
 mod images;
 mod lifecycle;
+mod logging;
 mod machine;
 mod memory;
 mod methods;
@@ -30,33 +31,21 @@ mod values;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Serve(arguments) => {
-            start_logging();
-            serve::run(*arguments).map_err(|error| error.to_string())
-        }
+        Command::Serve(arguments) => logging::start()
+            .map_err(|error| error.to_string())
+            .and_then(|()| serve::run(*arguments).map_err(|error| error.to_string())),
         Command::Carrier => carrier::run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            eprintln!("coppiced: {message}");
+            logging::last_words(&message);
             ExitCode::FAILURE
         }
     }
-}
-
-/// Text on stderr; `COPPICE_LOG` filters it (default `info`).
-fn start_logging() {
-    let filter = EnvFilter::try_from_env("COPPICE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
 }

@@ -17,6 +17,7 @@ use crate::cli::HostKind;
 use crate::defaults::{DISK_WAIT, MAX_SANDBOXES};
 use crate::disks::disk_by_serial;
 use crate::host::Config;
+use crate::logging::{self, LogFormatError};
 use crate::server::handshake::{Token, TokenError};
 use crate::server::run::{Endpoints, ServeError, serve};
 
@@ -48,6 +49,8 @@ enum CarrierError {
     Token(#[from] TokenError),
     #[error("{0} is missing: the guests can't be started without it")]
     Missing(PathBuf),
+    #[error(transparent)]
+    LogFormat(#[from] LogFormatError),
     #[error(transparent)]
     Serve(#[from] ServeError),
 }
@@ -107,7 +110,7 @@ fn go_first() -> Result<(), CarrierError> {
 fn start() -> Result<(), CarrierError> {
     mounts::mount_all()?;
     mounts::use_console();
-    crate::start_logging();
+    logging::start()?;
     tune(&TUNING)?;
     go_first()?;
     let loaded = modules::load_all(Path::new(MODULES))?;
