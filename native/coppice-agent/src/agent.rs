@@ -155,7 +155,8 @@ impl Agent {
                 self.ptys.kill_all();
                 return Ok(ended);
             }
-            let idle = !self.file_jobs.has_work(&self.context);
+            let may_send = !self.context.paused.is_empty() && !self.context.outbox.is_full();
+            let idle = !may_send && !self.file_jobs.has_work(&self.context);
             self.context.poller.wait(idle, &mut ready).map_err(AgentError::Wait)?;
             for one in &ready {
                 self.handle(*one)?;
@@ -166,6 +167,10 @@ impl Agent {
 
     fn flush(&mut self) -> Result<(), AgentError> {
         if !self.context.outbox.is_empty() {
+            self.port.flush(&mut self.context.outbox)?;
+        }
+        if !self.context.outbox.is_full() && !self.context.paused.is_empty() {
+            self.on_room();
             self.port.flush(&mut self.context.outbox)?;
         }
         let wanted = if self.context.outbox.is_empty() {
@@ -180,16 +185,18 @@ impl Agent {
                 .map_err(AgentError::Wait)?;
             self.port_events = wanted;
         }
-        if !self.context.outbox.is_full() && !self.context.paused.is_empty() {
-            for token in std::mem::take(&mut self.context.paused) {
-                match token {
-                    Token::ExecStdout(slot) | Token::ExecStderr(slot) => self.execs.on_room(&mut self.context, slot),
-                    Token::Pty(slot) => self.ptys.on_room(&mut self.context, slot),
-                    _ => {}
-                }
+        Ok(())
+    }
+
+    /// The host has taken what was on its way: who waited for that goes on, and may have to wait again.
+    fn on_room(&mut self) {
+        for token in std::mem::take(&mut self.context.paused) {
+            match token {
+                Token::ExecStdout(slot) | Token::ExecStderr(slot) => self.execs.on_room(&mut self.context, slot),
+                Token::Pty(slot) => self.ptys.on_room(&mut self.context, slot),
+                _ => {}
             }
         }
-        Ok(())
     }
 
     fn handle(&mut self, ready: Ready) -> Result<(), AgentError> {

@@ -68,6 +68,22 @@ fn attached_terminal_that_is_closed_says_so() {
 }
 
 #[test]
+fn attached_terminal_whose_program_has_ended_sends_all_that_waits() {
+    let mut agent = Agent::start();
+    agent.open_pty("seq", sh("stty -opost; seq 1 80000"));
+    let ended = (0..2_000).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        let listed = agent.call("pty.list", map([])).field("ptys");
+        field(&listed.as_array().unwrap()[0], "alive").as_bool() == Some(false)
+    });
+    assert!(ended, "the program still runs");
+    let id = attach(&mut agent, "seq");
+    let answer = agent.wait(id);
+    let expected: String = (1..=80_000).map(|number| format!("{number}\n")).collect();
+    assert!(answer.stream("output") == expected.as_bytes());
+}
+
+#[test]
 fn attached_terminal_sends_megabytes_in_order() {
     let mut agent = Agent::start();
     agent.open_pty("seq", sh("stty -opost; seq 1 300000"));

@@ -82,9 +82,10 @@ impl Entry {
                 let exit = exit_of(status);
                 context.outbox.ok(key, &Attached { exit });
             }
-            break;
+            return self.watch(context, slot);
         }
-        self.watch(context, slot);
+        // What is in the buffer makes no descriptor ready: the rest is sent when the host has taken this.
+        self.pause(context, slot);
     }
 
     fn pause(&mut self, context: &mut Context, slot: Slot) {
