@@ -11,10 +11,53 @@ use coppice_wire::Value;
 use coppice_wire::agent::ReplyBody;
 
 fn start(agent: &mut Agent, name: &str, script: &str) -> Answer {
-    agent.call(
-        "exec",
-        map([("argv", sh(script)), ("name", name.into()), ("background", true.into())]),
-    )
+    start_background(agent, name, script, false)
+}
+
+fn start_background(agent: &mut Agent, name: &str, script: &str, stdin_open: bool) -> Answer {
+    let args = map([
+        ("argv", sh(script)),
+        ("name", name.into()),
+        ("background", true.into()),
+        ("stdinOpen", stdin_open.into()),
+    ]);
+    agent.call("exec", args)
+}
+
+/// Takes chunks until `wanted` bytes of output have come; all of them belong to one request.
+fn receive(agent: &mut Agent, wanted: usize) -> usize {
+    let mut received = 0;
+    while received < wanted {
+        match agent.next().body {
+            ReplyBody::Chunk(chunk) if chunk.stream == "stdout" => received += chunk.data.len(),
+            ReplyBody::Chunk(_) => {}
+            other => panic!("answered with {other:?} after {received} bytes"),
+        }
+    }
+    received
+}
+
+/// The agent has done what it could: it answers in order, and each answer is followed by what became ready meanwhile.
+fn let_it_settle(agent: &mut Agent) {
+    for _ in 0..50 {
+        agent.shell("true");
+    }
+}
+
+/// The only program that has a name runs no more.
+fn wait_for_its_end(agent: &mut Agent) {
+    let runs = |agent: &mut Agent| {
+        let listed = agent.call("exec.list", map([])).field("processes");
+        field(&listed.as_array().unwrap()[0], "running").as_bool() == Some(true)
+    };
+    while runs(agent) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn grant(agent: &mut Agent, name: &str, bytes: u64) {
+    let args = map([("name", name.into()), ("bytes", bytes.into())]);
+    assert!(agent.call("exec.window", args).err.is_none());
 }
 
 fn named(agent: &mut Agent, op: &str, name: &str) -> Answer {
@@ -54,9 +97,10 @@ fn resume(agent: &mut Agent, generation: u64) {
 #[test]
 fn background_program_is_answered_at_once_and_waited_for_later() {
     let mut agent = Agent::start();
-    let started = start(&mut agent, "job", "echo out; echo err >&2; sleep 0.3; exit 5");
+    // It ends when its stdin does: so it runs when it is answered.
+    let started = start_background(&mut agent, "job", "echo out; echo err >&2; read line; exit 5", true);
     assert!(started.field("pid").as_u64().unwrap() > 1);
-    assert!(started.took < Duration::from_millis(250), "took {:?}", started.took);
+    write(&mut agent, "job", b"", true);
     let ended = named(&mut agent, "exec.wait", "job");
     assert_eq!(
         (ended.stream("stdout"), ended.stream("stderr")),
@@ -173,23 +217,90 @@ fn output_beyond_the_window_waits_until_more_is_granted() {
             ("windowBytes", 100_000.into()),
         ]),
     );
-    let mut received = 0;
-    while let Some(reply) = agent.next_within(Duration::from_millis(400)) {
-        match reply.body {
-            ReplyBody::Chunk(chunk) if chunk.stream == "stdout" => received += chunk.data.len(),
-            ReplyBody::Chunk(_) => {}
-            other => panic!("answered with {other:?} though its output is not wanted yet"),
-        }
-    }
-    assert_eq!(received, 100_000);
-    let grant = agent.post(
-        "exec.window",
-        map([("name", "job".into()), ("bytes", 2_000_000.into())]),
-    );
-    agent.wait(grant);
+    assert_eq!(receive(&mut agent, 100_000), 100_000);
+    let_it_settle(&mut agent);
+    assert_eq!(agent.early_bytes(id), 0);
+    grant(&mut agent, "job", 2_000_000);
     let answer = agent.wait(id);
-    assert_eq!(received + answer.stream("stdout").len(), 1_000_000);
+    assert_eq!(answer.stream("stdout").len(), 900_000);
     assert_eq!(answer.exit_code(), Some(0));
+}
+
+#[test]
+fn wait_with_a_window_is_told_no_more_than_that_of_what_was_kept_and_of_what_comes() {
+    let mut agent = Agent::start();
+    let args = map([
+        (
+            "argv",
+            sh("head -c 300000 /dev/zero; read line; head -c 300000 /dev/zero; exit 4"),
+        ),
+        ("name", "job".into()),
+        ("background", true.into()),
+        ("stdinOpen", true.into()),
+    ]);
+    agent.call("exec", args);
+    let_it_settle(&mut agent);
+    let wait = agent.post(
+        "exec.wait",
+        map([("name", "job".into()), ("windowBytes", 100_000.into())]),
+    );
+    assert_eq!(receive(&mut agent, 100_000), 100_000);
+    write(&mut agent, "job", b"", true);
+    let_it_settle(&mut agent);
+    assert_eq!(agent.early_bytes(wait), 0);
+    grant(&mut agent, "job", 150_000);
+    let_it_settle(&mut agent);
+    assert_eq!(agent.early_bytes(wait), 150_000);
+    grant(&mut agent, "job", 1_000_000);
+    let answer = agent.wait(wait);
+    assert_eq!(answer.stream("stdout").len(), 500_000);
+    assert_eq!(answer.exit_code(), Some(4));
+}
+
+#[test]
+fn wait_with_a_window_for_a_program_that_has_ended_is_answered_when_all_is_sent() {
+    let mut agent = Agent::start();
+    start(&mut agent, "job", "head -c 90000 /dev/zero");
+    wait_for_its_end(&mut agent);
+    let_it_settle(&mut agent);
+    let wait = agent.post(
+        "exec.wait",
+        map([("name", "job".into()), ("windowBytes", 50_000.into())]),
+    );
+    assert_eq!(receive(&mut agent, 50_000), 50_000);
+    assert_eq!(start(&mut agent, "job", "true").code(), "PROCESS_EXISTS");
+    grant(&mut agent, "job", 50_000);
+    assert_eq!(agent.wait(wait).stream("stdout").len(), 40_000);
+}
+
+#[test]
+fn program_that_has_ended_while_its_window_is_shut_is_answered_when_it_is_cancelled() {
+    let mut agent = Agent::start();
+    let id = agent.post(
+        "exec",
+        map([
+            ("argv", sh("head -c 30000 /dev/zero")),
+            ("name", "job".into()),
+            ("windowBytes", 1_000.into()),
+        ]),
+    );
+    assert_eq!(receive(&mut agent, 1_000), 1_000);
+    wait_for_its_end(&mut agent);
+    agent.call("cancel", map([("target", id.into())]));
+    assert_eq!(agent.wait(id).stream("stdout").len(), 29_000);
+    let listed = agent.call("exec.list", map([])).field("processes");
+    assert_eq!(listed.as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn background_program_that_has_ended_gives_its_name_to_the_next() {
+    let mut agent = Agent::start();
+    for round in 0..3 {
+        start(&mut agent, "server", &format!("exit {round}"));
+        assert_eq!(named(&mut agent, "exec.wait", "server").exit_code(), Some(round));
+    }
+    let listed = agent.call("exec.list", map([])).field("processes");
+    assert_eq!(listed.as_array().unwrap().len(), 1);
 }
 
 #[test]
@@ -202,7 +313,7 @@ fn program_that_waits_for_a_window_runs_on_in_the_next_life() {
     ]);
     agent.post("exec", args);
     // The window is used up before the life ends.
-    while agent.next_within(Duration::from_millis(300)).is_some() {}
+    receive(&mut agent, 1_000);
     resume(&mut agent, 3);
     let asleep = (0..200).any(|_| {
         std::thread::sleep(Duration::from_millis(10));

@@ -25,7 +25,7 @@ pub enum ExecError {
     Pipes(#[from] Errno),
     #[error("No process is named '{0}'")]
     NotFound(String),
-    #[error("A process named '{0}' runs already, or its end was not waited for")]
+    #[error("A process named '{0}' runs already")]
     Exists(String),
     #[error("Somebody waits for process '{0}' already")]
     Busy(String),

@@ -58,11 +58,12 @@ impl Execs {
         if self.programs.len() - self.ended.len() >= MAX_EXECS {
             return Err(ExecError::TooMany);
         }
-        if let Some(name) = request.name.as_ref().filter(|name| self.by_name.contains_key(*name)) {
-            return Err(ExecError::Exists(name.clone()));
-        }
+        let replaced = self.replaced_by(request.name.as_deref())?;
         let timeout_ms = request.timeout_ms;
         let exec = spawn(context, key, request, null)?;
+        if let Some(replaced) = replaced {
+            self.forget(replaced);
+        }
         let (pid, name, life) = (exec.pid, exec.name.clone(), exec.life);
         let slot = self.programs.insert(exec);
         self.by_pid.insert(pid, slot);
@@ -85,6 +86,17 @@ impl Execs {
             context.outbox.chunk(key, "started", pid.to_string().as_bytes());
         }
         Ok(())
+    }
+
+    /// The ended program whose name a new one may take.
+    fn replaced_by(&self, name: Option<&str>) -> Result<Option<Slot>, ExecError> {
+        let Some((name, slot)) = name.and_then(|name| Some((name, *self.by_name.get(name)?))) else {
+            return Ok(None);
+        };
+        match self.programs.get(slot) {
+            Some(exec) if !exec.settled || exec.key.is_some() => Err(ExecError::Exists(name.to_owned())),
+            _ => Ok(Some(slot)),
+        }
     }
 
     fn watch(&mut self, context: &mut Context, slot: Slot, timeout_ms: Option<u64>) -> Result<(), Errno> {
@@ -188,9 +200,7 @@ impl Execs {
             return;
         }
         exec.settled = true;
-        if let Some(key) = exec.key.take() {
-            context.outbox.ok(key, &exec.result());
-        }
+        exec.report_kept(context);
         let pipes = exec.outputs.each_mut().map(|output| output.fd.take());
         for fd in pipes.into_iter().flatten() {
             self.leftovers.keep(context, fd);
@@ -206,15 +216,25 @@ impl Execs {
             .is_some_and(|exec| exec.life == Life::Background)
         {
             self.ended.push_back(slot);
-            if self.ended.len() <= MAX_ENDED {
-                return;
+            if self.ended.len() > MAX_ENDED
+                && let Some(oldest) = self.oldest_unwanted()
+            {
+                self.forget(oldest);
             }
+            return;
         }
-        let forgotten = match self.programs.get(slot).map(|exec| exec.life) {
-            Some(Life::Background) => self.ended.pop_front().and_then(|oldest| self.programs.remove(oldest)),
-            _ => self.programs.remove(slot),
-        };
-        if let Some(name) = forgotten.and_then(|exec| exec.name) {
+        self.forget(slot);
+    }
+
+    /// Of the ended programs that nobody is being told about.
+    fn oldest_unwanted(&self) -> Option<Slot> {
+        let is_unwanted = |slot: &Slot| self.programs.get(*slot).is_none_or(|exec| exec.key.is_none());
+        self.ended.iter().copied().find(is_unwanted)
+    }
+
+    fn forget(&mut self, slot: Slot) {
+        self.ended.retain(|other| *other != slot);
+        if let Some(name) = self.programs.remove(slot).and_then(|exec| exec.name) {
             self.by_name.remove(&name);
         }
     }
@@ -225,7 +245,8 @@ impl Execs {
 
     /// Kills the program of the request, or ends a wait for one; false where there is no such request.
     pub fn cancel(&mut self, context: &mut Context, target: RequestKey) -> bool {
-        for (_, exec) in self.programs.iter_mut() {
+        let mut found = None;
+        for (slot, exec) in self.programs.iter_mut() {
             if exec.key == Some(target) {
                 if exec.life == Life::Background {
                     exec.key = None;
@@ -235,13 +256,21 @@ impl Execs {
                 }
                 // Nobody reads on, so nothing may be kept back for them.
                 exec.window = None;
-                return true;
+                exec.unpause(context, slot);
+                found = Some((slot, exec.ended.is_some()));
+                break;
             }
             if exec.input.as_mut().is_some_and(|input| input.cancel(context, target)) {
                 return true;
             }
         }
-        false
+        let Some((slot, has_ended)) = found else {
+            return false;
+        };
+        if has_ended {
+            self.settle(context, slot);
+        }
+        true
     }
 
     /// A new life has begun: what other generations asked for runs on, and is never reported.
@@ -251,7 +280,8 @@ impl Execs {
             if let Some(input) = &mut exec.input {
                 input.disown(generation);
             }
-            if exec.key.is_some_and(|key| key.generation == generation) || exec.settled {
+            let is_present = exec.key.is_some_and(|key| key.generation == generation);
+            if is_present || (exec.settled && exec.key.is_none()) {
                 continue;
             }
             exec.key = None;
@@ -314,7 +344,7 @@ fn spawn(context: &mut Context, key: RequestKey, request: ExecRequest, null: Raw
         input: input.map(|(_, fd)| Input::new(fd, request.stdin, request.stdin_open)),
         room: request.room,
         window: request.window,
-        kept: Vec::new(),
+        kept: VecDeque::new(),
         dropped_bytes: 0,
         timed_out: false,
         ended: None,

@@ -68,17 +68,15 @@ impl Execs {
     pub fn wait(&mut self, context: &mut Context, key: RequestKey, args: Value) -> Result<(), ExecError> {
         let mut args = Args::new(args)?;
         let name = take_name(&mut args)?;
+        let window = args.optional_integer("windowBytes", 1..=MAX_WINDOW_BYTES)?;
         args.finish()?;
         let (_, exec) = self.named(&name)?;
         if exec.key.is_some() || exec.life == Life::Foreground {
             return Err(ExecError::Busy(name));
         }
         exec.key = Some(key);
+        exec.window = window;
         exec.report_kept(context);
-        if exec.settled {
-            exec.key = None;
-            context.outbox.ok(key, &exec.result());
-        }
         Ok(())
     }
 
@@ -91,6 +89,7 @@ impl Execs {
         let (slot, exec) = self.named(&name)?;
         if let Some(window) = &mut exec.window {
             *window = window.saturating_add(bytes);
+            exec.report_kept(context);
             exec.unpause(context, slot);
         }
         context.outbox.ok(key, &Empty {});

@@ -1,5 +1,6 @@
 //! One program that was started: its output, as far as somebody wants it, and how it ended.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
@@ -79,7 +80,7 @@ pub struct Exec {
     /// Bytes that may be reported before more is granted.
     pub window: Option<u64>,
     /// What a background program printed while nobody waited.
-    pub kept: Vec<(Stream, Vec<u8>)>,
+    pub kept: VecDeque<(Stream, Vec<u8>)>,
     pub dropped_bytes: u64,
     pub timed_out: bool,
     pub ended: Option<Option<ExitStatus>>,
@@ -160,21 +161,41 @@ impl Exec {
     }
 
     fn keep(&mut self, stream: Stream, data: &[u8]) {
-        match self.kept.last_mut() {
+        match self.kept.back_mut() {
             Some((last, piece)) if *last == stream && piece.len() + data.len() <= KEPT_PIECE_BYTES => {
                 piece.extend_from_slice(data);
             }
-            _ => self.kept.push((stream, data.to_vec())),
+            _ => self.kept.push_back((stream, data.to_vec())),
         }
     }
 
-    /// Tells the one who waits now what was printed while nobody did.
+    /// Tells the one who waits what was printed while nobody did, as far as the window goes, and how the program ended
+    /// where that was all.
     pub fn report_kept(&mut self, context: &mut Context) {
         let Some(key) = self.key else {
             return;
         };
-        for (stream, data) in std::mem::take(&mut self.kept) {
-            context.outbox.chunk(key, stream.name(), &data);
+        while let Some((stream, data)) = self.kept.front_mut() {
+            let granted = self
+                .window
+                .map_or(data.len(), |window| usize::try_from(window).unwrap_or(data.len()));
+            let count = data.len().min(granted);
+            if count == 0 {
+                return;
+            }
+            context.outbox.chunk(key, stream.name(), &data[..count]);
+            if let Some(window) = &mut self.window {
+                *window -= count as u64;
+            }
+            data.drain(..count);
+            if data.is_empty() {
+                self.kept.pop_front();
+            }
+        }
+        if self.settled {
+            self.key = None;
+            self.window = None;
+            context.outbox.ok(key, &self.result());
         }
     }
 

@@ -229,6 +229,15 @@ impl Agent {
         answer
     }
 
+    /// Bytes of output that came for a request while others were waited for.
+    pub fn early_bytes(&self, id: u64) -> usize {
+        let size = |reply: &Reply| match &reply.body {
+            ReplyBody::Chunk(chunk) if reply.id == id => chunk.data.len(),
+            _ => 0,
+        };
+        self.early.iter().map(size).sum()
+    }
+
     pub fn call(&mut self, op: &str, args: Value) -> Answer {
         let id = self.post(op, args);
         self.wait(id)
