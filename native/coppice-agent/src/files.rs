@@ -44,7 +44,9 @@ pub enum FileError {
     NoSpace { path: String },
     #[error("'{from}' and '{to}' are on different file systems; copy it instead")]
     OtherFileSystem { from: String, to: String },
-    #[error("No upload has the number {0}: it has ended, or belongs to an earlier life of the guest")]
+    #[error(
+        "No upload has the number {0}: it has ended, was dropped for newer ones, or belongs to an earlier life of the guest"
+    )]
     NoUpload(u64),
     #[error("Too many file operations run already; wait for one to end")]
     TooMany,

@@ -10,7 +10,8 @@ use crate::context::Context;
 use crate::files::{FileError, Replacement, Result, take_mode, to_path};
 use crate::outbox::{Empty, RequestKey};
 
-/// Uploads that may be under way at once.
+/// Uploads that may be under way at once; beyond it the one that was written to the longest ago is dropped, since whoever
+/// wrote it may be gone.
 const MAX_UPLOADS: usize = 64;
 
 #[derive(Serialize)]
@@ -20,8 +21,15 @@ struct Begun {
 
 #[derive(Default)]
 pub struct Uploads {
-    open: HashMap<u64, Replacement>,
+    open: HashMap<u64, Upload>,
     last: u64,
+    /// Counts requests.
+    now: u64,
+}
+
+struct Upload {
+    replacement: Replacement,
+    used: u64,
 }
 
 impl Uploads {
@@ -29,14 +37,27 @@ impl Uploads {
         let mut args = Args::new(args)?;
         let path = to_path(args.path("path")?);
         args.finish()?;
-        if self.open.len() >= MAX_UPLOADS {
-            return Err(FileError::TooMany);
-        }
         let replacement = Replacement::begin(path)?;
+        if self.open.len() >= MAX_UPLOADS {
+            self.drop_oldest();
+        }
         self.last += 1;
-        self.open.insert(self.last, replacement);
+        let used = self.tick();
+        self.open.insert(self.last, Upload { replacement, used });
         context.outbox.ok(key, &Begun { upload: self.last });
         Ok(())
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.now += 1;
+        self.now
+    }
+
+    fn drop_oldest(&mut self) {
+        let oldest = self.open.iter().min_by_key(|(_, upload)| upload.used);
+        if let Some(number) = oldest.map(|(number, _)| *number) {
+            self.open.remove(&number);
+        }
     }
 
     pub fn write(&mut self, context: &mut Context, key: RequestKey, args: Value) -> Result<()> {
@@ -44,8 +65,10 @@ impl Uploads {
         let upload = args.integer("upload", 1..=u64::MAX)?;
         let data = args.bytes("data")?;
         args.finish()?;
-        let replacement = self.open.get_mut(&upload).ok_or(FileError::NoUpload(upload))?;
-        replacement.write(&data)?;
+        let used = self.tick();
+        let found = self.open.get_mut(&upload).ok_or(FileError::NoUpload(upload))?;
+        found.used = used;
+        found.replacement.write(&data)?;
         context.outbox.ok(key, &Empty {});
         Ok(())
     }
@@ -55,8 +78,8 @@ impl Uploads {
         let upload = args.integer("upload", 1..=u64::MAX)?;
         let mode = take_mode(&mut args)?;
         args.finish()?;
-        let replacement = self.open.remove(&upload).ok_or(FileError::NoUpload(upload))?;
-        replacement.commit(mode)?;
+        let found = self.open.remove(&upload).ok_or(FileError::NoUpload(upload))?;
+        found.replacement.commit(mode)?;
         context.outbox.ok(key, &Empty {});
         Ok(())
     }

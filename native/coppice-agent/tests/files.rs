@@ -321,6 +321,32 @@ fn link_is_made_and_read_and_a_file_is_none() {
 }
 
 #[test]
+fn uploads_beyond_the_limit_drop_the_one_that_was_used_the_longest_ago() {
+    let mut agent = Agent::start();
+    let directory = agent.directory.join("uploads");
+    std::fs::create_dir(&directory).unwrap();
+    let path = directory.join("file").to_str().unwrap().to_owned();
+    let begin = |agent: &mut Agent| {
+        let begun = agent.call("upload.begin", map([("path", path.clone().into())]));
+        begun.field("upload")
+    };
+    let write = |agent: &mut Agent, upload: &Value| {
+        let data = Value::Binary(b"x".to_vec());
+        agent.call("upload.write", map([("upload", upload.clone()), ("data", data)]))
+    };
+    let first = begin(&mut agent);
+    let second = begin(&mut agent);
+    for _ in 2..64 {
+        begin(&mut agent);
+    }
+    assert!(write(&mut agent, &first).err.is_none());
+    begin(&mut agent);
+    assert_eq!(write(&mut agent, &second).code(), "FILE_UPLOAD_NOT_FOUND");
+    assert!(write(&mut agent, &first).err.is_none());
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 64);
+}
+
+#[test]
 fn upload_is_there_after_its_commit_and_leaves_nothing_otherwise() {
     let mut agent = Agent::start();
     let directory = agent.directory.join("up");
