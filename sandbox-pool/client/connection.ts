@@ -26,9 +26,9 @@ export interface CallSpec {
   readonly signal?: AbortSignal | undefined;
   /** Milliseconds until the daemon gives up; the client gives up a little later. */
   readonly deadlineMs?: number | undefined;
-  /** Bytes of chunks that are accepted; more ends the call with `GUEST_MISBEHAVED`. Default: none. */
+  /** Bytes of chunks that are accepted; more ends the call with `OUTPUT_LIMIT_EXCEEDED`. Default: none. */
   readonly maxChunkBytes?: number | undefined;
-  /** Receives chunks as they come; none is collected then, and `maxChunkBytes` does not count. */
+  /** Receives chunks as they come, and answers for what it keeps: none is collected, and `maxChunkBytes` does not count. */
   readonly onChunk?: ((chunk: Chunk) => void) | undefined;
   /**
    * Receives the result of a call that its caller has given up (aborted, out of time): what it made must be ended, since
@@ -217,6 +217,10 @@ class SocketConnection implements Connection {
     }
     if (pending.spec.onChunk !== undefined) {
       pending.spec.onChunk(chunk);
+      return;
+    }
+    // Empty ones say nothing, and would pass every limit.
+    if (chunk.data.length === 0) {
       return;
     }
     pending.chunkBytes += chunk.data.length;

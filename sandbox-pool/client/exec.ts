@@ -9,6 +9,7 @@ import type { AgentCall } from "./agent-call.js";
 import type { Chunk } from "./connection.js";
 import { results } from "./messages.js";
 import { OutputSink, type OutputSinkOptions } from "./output-sink.js";
+import { type ReadAhead, readAhead } from "./read-ahead.js";
 import { toBytes } from "./to-bytes.js";
 import { checkInput, inputs } from "./validation.js";
 
@@ -54,7 +55,8 @@ export async function runProgram(agent: AgentCall, command: Command, options: Ex
     return toResult(result, joinStream(chunks, "stdout"), joinStream(chunks, "stderr"));
   }
   const name = options.name ?? `exec-${randomUUID()}`;
-  return await new StreamedRun(agent, name, { onStdout, onStderr }).run({
+  const collectedBytes = options.outputLimitBytes ?? DEFAULTS.exec.outputLimitBytes;
+  return await new StreamedRun(agent, { name, output: { onStdout, onStderr }, limitBytes: collectedBytes }).run({
     op: "exec",
     args: {
       ...args,
@@ -67,15 +69,21 @@ export async function runProgram(agent: AgentCall, command: Command, options: Ex
   });
 }
 
-/** `exec.wait`. It has no window: the program's output goes on into the guest's memory while a callback waits. */
+/** `exec.wait`. The program itself is not held back: while a callback waits, output goes on into the guest's memory. */
 export async function waitForProgram(
   agent: AgentCall,
   name: string,
   options: CallOptions & OutputOptions,
 ): Promise<ExecResult> {
   const { signal, deadlineMs = DEFAULTS.maxDeadlineMs, onStdout, onStderr } = options;
-  const run = new StreamedRun(agent, name, { onStdout, onStderr });
-  return await run.run({ op: "exec.wait", args: { name }, spec: { signal, deadlineMs }, input: undefined });
+  const isStreamed = onStdout !== undefined || onStderr !== undefined;
+  const limitBytes = DEFAULTS.exec.maxBackgroundBytes;
+  return await new StreamedRun(agent, { name, output: { onStdout, onStderr }, limitBytes }).run({
+    op: "exec.wait",
+    args: { name, ...(isStreamed ? { windowBytes: DEFAULTS.exec.windowBytes } : {}) },
+    spec: { signal, deadlineMs },
+    input: undefined,
+  });
 }
 
 interface StreamedCall {
@@ -85,18 +93,25 @@ interface StreamedCall {
   readonly input: AsyncIterable<string | Uint8Array> | undefined;
 }
 
+interface StreamedRunOptions extends Pick<OutputSinkOptions, "output" | "limitBytes"> {
+  readonly name: string;
+}
+
 /** One call whose output is given away as it comes, and whose stdin is read as it is wanted. */
 class StreamedRun {
   readonly #agent: AgentCall;
   readonly #name: string;
   readonly #sink: OutputSink;
   readonly #failed = new AbortController();
+  /** The call has its answer: nobody reads its input any more. */
+  #isOver = false;
 
-  constructor(agent: AgentCall, name: string, output: OutputSinkOptions["output"]) {
+  constructor(agent: AgentCall, { name, output, limitBytes }: StreamedRunOptions) {
     this.#agent = agent;
     this.#name = name;
     this.#sink = new OutputSink({
       output,
+      limitBytes,
       grant: (bytes) => this.#grant(bytes),
       // What a callback throws is the call's failure, and ends the program.
       onFailure: (error) => this.#failed.abort(error),
@@ -105,7 +120,8 @@ class StreamedRun {
 
   async run({ op, args, spec, input }: StreamedCall): Promise<ExecResult> {
     const signals = spec.signal === undefined ? [this.#failed.signal] : [spec.signal, this.#failed.signal];
-    let feeding: { stop(): void } | undefined;
+    const source = input === undefined ? undefined : readAhead(input);
+    let isFeeding = false;
     try {
       const { result } = await this.#agent({
         op,
@@ -115,8 +131,12 @@ class StreamedRun {
           ...spec,
           signal: AbortSignal.any(signals),
           onChunk: (chunk) => {
-            if (chunk.stream !== "started") this.#sink.take(chunk);
-            else if (input !== undefined) feeding = this.#feed(input);
+            if (chunk.stream !== "started") {
+              this.#sink.take(chunk);
+            } else if (source !== undefined && !isFeeding) {
+              isFeeding = true;
+              this.#feed(source);
+            }
           },
         },
       });
@@ -127,7 +147,9 @@ class StreamedRun {
       this.#rethrow();
       throw error;
     } finally {
-      feeding?.stop();
+      this.#isOver = true;
+      source?.stop();
+      this.#sink.close();
     }
   }
 
@@ -147,27 +169,18 @@ class StreamedRun {
     this.#agent(call).catch(() => undefined);
   }
 
-  #feed(input: AsyncIterable<string | Uint8Array>): { stop(): void } {
-    const iterator = input[Symbol.asyncIterator]();
-    const stopped = new AbortController();
+  #feed(source: ReadAhead<string | Uint8Array>): void {
     const feed = async (): Promise<void> => {
-      for (let next = await iterator.next(); !stopped.signal.aborted; next = await iterator.next()) {
+      for (let next = await source.next(); !this.#isOver; next = await source.next()) {
         const isOpen = next.done === true ? await this.#write({ end: true }) : await this.#writeAll(next.value);
         if (next.done === true || !isOpen) return;
       }
     };
     feed().catch((error: unknown) => {
       // The program's own end is no failure of its input.
-      const isOver = error instanceof CoppiceError && error.code === "PROCESS_NOT_FOUND";
-      if (!isOver && !stopped.signal.aborted) this.#failed.abort(error);
+      const hasEnded = error instanceof CoppiceError && error.code === "PROCESS_NOT_FOUND";
+      if (!hasEnded && !this.#isOver) this.#failed.abort(error);
     });
-    return {
-      stop: () => {
-        stopped.abort();
-        // Not waited for: a source may be in the middle of a read that never ends.
-        iterator.return?.()?.catch(() => undefined);
-      },
-    };
   }
 
   async #writeAll(piece: string | Uint8Array): Promise<boolean> {

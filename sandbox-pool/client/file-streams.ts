@@ -8,6 +8,7 @@ import { CoppiceError } from "../errors.js";
 import type { AgentCall } from "./agent-call.js";
 import { runProgram } from "./exec.js";
 import { results } from "./messages.js";
+import { readAhead } from "./read-ahead.js";
 import { toBytes } from "./to-bytes.js";
 
 /** Reads a file in pieces, each asked for when the one before it was taken. */
@@ -32,18 +33,41 @@ export async function writePieces(
   source: FileSource,
   { mode, ...spec }: CallOptions & { readonly mode?: number },
 ): Promise<void> {
-  const begun = await agent({ op: "upload.begin", args: { path }, schema: results.uploadBegin, spec });
-  const { upload } = begun.result;
+  const pieces = readAhead(source);
+  const upload = await beginUpload(agent, path, spec).catch((error: unknown) => {
+    pieces.stop();
+    throw error;
+  });
   try {
-    for await (const data of inPieces(source)) {
+    for await (const data of inPieces(pieces)) {
       await agent({ op: "upload.write", args: { upload, data }, schema: results.empty, spec });
     }
     await agent({ op: "upload.commit", args: { upload, mode }, schema: results.empty, spec });
   } catch (error) {
     // The first error says what went wrong. After an abort the guest is told all the same.
-    await agent({ op: "upload.abort", args: { upload }, schema: results.empty }).catch(() => undefined);
+    await abortUpload(agent, upload);
     throw error;
   }
+}
+
+async function beginUpload(agent: AgentCall, path: string, spec: CallOptions): Promise<number> {
+  const { result } = await agent({
+    op: "upload.begin",
+    args: { path },
+    schema: results.uploadBegin,
+    spec: {
+      ...spec,
+      onLate: (late) => {
+        const begun = results.uploadBegin.safeParse(late.result);
+        if (begun.success) void abortUpload(agent, begun.data.upload);
+      },
+    },
+  });
+  return result.upload;
+}
+
+async function abortUpload(agent: AgentCall, upload: number): Promise<void> {
+  await agent({ op: "upload.abort", args: { upload }, schema: results.empty }).catch(() => undefined);
 }
 
 /** Small pieces together, large ones apart. */
@@ -100,8 +124,26 @@ export async function extractPieces(
   source: Uint8Array | FileSource,
   options: CallOptions,
 ): Promise<void> {
+  if (source instanceof Uint8Array) {
+    await unpack(agent, path, source, options);
+    return;
+  }
+  const pieces = readAhead(source);
+  try {
+    await unpack(agent, path, pieces, options);
+  } finally {
+    pieces.stop();
+  }
+}
+
+async function unpack(
+  agent: AgentCall,
+  path: string,
+  stdin: Uint8Array | FileSource,
+  options: CallOptions,
+): Promise<void> {
   await agent({ op: "file.mkdir", args: { path }, schema: results.empty, spec: options });
-  await runTar(agent, ["tar", "-x", "-p", "-f", "-", "-C", path], path, { ...options, stdin: source });
+  await runTar(agent, ["tar", "-x", "-p", "-f", "-", "-C", path], path, { ...options, stdin });
 }
 
 type TarOptions = CallOptions & {
