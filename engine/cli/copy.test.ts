@@ -78,6 +78,26 @@ describe("copying into a guest", () => {
     expect(String(guest.get("/srv/b")?.data)).toBe("x");
   });
 
+  it.runIf(process.getuid?.() !== 0)("of a file that may not be read says so", async () => {
+    await writeFile(join(folder, "secret"), "x", { mode: 0 });
+    const copying = copyIn(work(), join(folder, "secret"), "/srv/b");
+    await expect(copying).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
+  });
+
+  it("opens nothing before the guest asks for it", async () => {
+    await writeFile(join(folder, "gone"), "x");
+    const files = {
+      ...fakeFiles(guest),
+      writeStream: async (_path, source) => {
+        await rm(join(folder, "gone"));
+        await new Promise((resolve) => setImmediate(resolve));
+        for await (const _ of source);
+      },
+    } as SandboxFiles;
+    const copying = copyIn({ files, signal }, join(folder, "gone"), "/srv/b");
+    await expect(copying).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
+  });
+
   it("of what does not exist says so", async () => {
     await expect(copyIn(work(), join(folder, "none"), "/srv")).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
   });
@@ -102,6 +122,20 @@ describe("copying out of a guest", () => {
     guest.set("/srv/a", { kind: "file", data: Buffer.from("evil") });
     await expect(copyOut(work(), "/srv/a", join(folder, "out"))).rejects.toMatchObject({ code: "OUTPUT_FAILED" });
     expect(await readFile(join(folder, "victim"), "utf8")).toBe("safe");
+  });
+
+  it("ends where a guest sends far more than the file was said to have", async () => {
+    guest.set("/srv/a", { kind: "file", data: Buffer.from("A") });
+    const piece = Buffer.alloc(1024 * 1024);
+    const files = {
+      ...fakeFiles(guest),
+      readStream: async function* () {
+        for (let count = 0; count < 1_000; count++) yield piece;
+      },
+    } as SandboxFiles;
+    await expect(copyOut({ files, signal }, "/srv/a", join(folder, "out"))).rejects.toMatchObject({
+      code: "GUEST_MISBEHAVED",
+    });
   });
 
   it.each(["..", ".", "", "a/b", "../x"])("takes no entry that a guest names %j", async (name) => {

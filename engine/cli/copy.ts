@@ -27,6 +27,9 @@ export interface CopyReport {
 
 const PERMISSION_BITS = 0o777;
 
+/** A file may grow while it is copied, and those of /proc say that they are empty. Beyond it a guest just never ends. */
+const GROWTH_BYTES = 64 * 1024 * 1024;
+
 function emptyReport(): CopyReport {
   return { files: 0, directories: 0, links: 0, bytes: 0, skipped: 0 };
 }
@@ -53,11 +56,20 @@ async function putEntry(work: CopyWork, from: string, to: string, report: CopyRe
     await files.symlink(await readlink(from), to, { signal });
     report.links += 1;
   } else if (found.isFile()) {
-    await files.writeStream(to, createReadStream(from), { mode: found.mode & PERMISSION_BITS, signal });
+    await files.writeStream(to, contentsOf(from), { mode: found.mode & PERMISSION_BITS, signal });
     report.files += 1;
     report.bytes += found.size;
   } else {
     report.skipped += 1;
+  }
+}
+
+/** Opened when it is asked for, so that nothing is left open where the guest refuses the file. */
+async function* contentsOf(path: string): AsyncGenerator<Uint8Array> {
+  try {
+    yield* createReadStream(path) as AsyncIterable<Uint8Array>;
+  } catch (error) {
+    throw unreadable(path, error);
   }
 }
 
@@ -127,8 +139,9 @@ async function takeFile({ files, signal }: CopyWork, { from, to, found }: TakenF
   let bytes = 0;
   try {
     for await (const piece of files.readStream(from, { signal })) {
-      await file.writeFile(piece);
       bytes += piece.length;
+      if (bytes > found.size + GROWTH_BYTES) throw endless(from, found.size);
+      await file.writeFile(piece);
     }
   } finally {
     await file.close();
@@ -151,6 +164,14 @@ function checkName(directory: string, name: string): void {
     code: "GUEST_MISBEHAVED",
     faultDomain: "guest",
     remedy: "Copy nothing from this sandbox: its guest is hostile or broken.",
+  });
+}
+
+function endless(path: string, size: number): CoppiceError {
+  return new CoppiceError(`${path} gives far more than the ${size} bytes that it was said to have`, {
+    code: "GUEST_MISBEHAVED",
+    faultDomain: "guest",
+    remedy: "Copy a file that is still written to when it is complete; from a guest that lies copy nothing.",
   });
 }
 

@@ -106,7 +106,7 @@ export const results = Object.freeze({
   }),
   fileRead: z.object({ size: count, file: z.string() }),
   fileList: z.object({ entries: z.array(z.object({ name: z.string(), kind: fileKind })) }),
-  fileStat: z.object({ kind: fileKind, size: count, mode: count, mtimeNs: z.union([z.number(), z.bigint()]) }),
+  fileStat: z.object({ kind: fileKind, size: count, mode: count, mtimeNs: z.union([z.number().int(), z.bigint()]) }),
   fileReadlink: z.object({ target: z.string() }),
   uploadBegin: z.object({ upload: count }),
   inventory: z.object({
