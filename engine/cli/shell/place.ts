@@ -51,6 +51,8 @@ export class Place {
   readonly #parts: PlaceParts;
   /** Counts attachments, so that the end of an earlier one says nothing about the present. */
   #life = 0;
+  /** How an attachment ended whose life counted for nothing at that moment. */
+  #missed: { readonly life: number; readonly end: PtyExit | CoppiceError } | undefined;
 
   constructor(parts: PlaceParts) {
     this.#parts = parts;
@@ -90,12 +92,30 @@ export class Place {
 
   async rewind(size: TerminalSize): Promise<void> {
     // What ends now is the life before.
+    const life = this.#life;
     this.#life += 1;
     const { mark } = this;
-    await this.sandbox.rewind(mark === undefined ? {} : { to: mark.checkpoint });
+    try {
+      await this.sandbox.rewind(mark === undefined ? {} : { to: mark.checkpoint });
+    } catch (error) {
+      this.#goOn(life);
+      throw error;
+    }
     this.hasEnded = false;
     this.screen.restore(mark?.screen ?? { line: new Uint8Array(), isAlternate: false });
-    await this.begin(size);
+    try {
+      await this.begin(size);
+    } catch (error) {
+      // Nothing is attached: only another rewind helps.
+      this.hasEnded = true;
+      throw error;
+    }
+  }
+
+  /** The life before a rewind that failed: its output is shown again, and what it missed to say is said now. */
+  #goOn(life: number): void {
+    this.#life = life;
+    if (this.#missed?.life === life) this.#end(this.#missed.end);
   }
 
   async close(): Promise<void> {
@@ -106,14 +126,11 @@ export class Place {
   #attach(): void {
     this.#life += 1;
     const life = this.#life;
-    this.#attachUntilEnd(life).then(
-      (exit) => {
-        if (life === this.#life) this.#end(exit);
-      },
-      (error: unknown) => {
-        if (life === this.#life) this.#end(toError(error));
-      },
-    );
+    const ended = (end: PtyExit | CoppiceError): void => {
+      if (life === this.#life) this.#end(end);
+      else this.#missed = { life, end };
+    };
+    this.#attachUntilEnd(life).then(ended, (error: unknown) => ended(toError(error)));
   }
 
   async #attachUntilEnd(life: number): Promise<PtyExit> {
