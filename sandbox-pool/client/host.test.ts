@@ -166,6 +166,12 @@ describe("templates.create", () => {
     expect(daemon.state.counters.boots).toBe(2);
   });
 
+  it("with sizes that are given as undefined has those of the defaults", async () => {
+    await template({ key: "game" });
+    await template({ key: "game", memoryMiB: undefined, vcpus: undefined, diskMiB: undefined } as object);
+    expect(daemon.state.counters.boots).toBe(1);
+  });
+
   it("by two clients at once ends with one template for both", async () => {
     await using other = await daemon.connect();
     const both = await Promise.all([template({ key: "game" }), template({ key: "game" }, other)]);

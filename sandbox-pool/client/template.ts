@@ -43,7 +43,12 @@ export async function createTemplate(
 ): Promise<Checkpoint> {
   checkInput(inputs.image, image, "image");
   checkInput(inputs.templateOptions, options, "options");
-  const { memoryMiB, vcpus, diskMiB, key } = { ...DEFAULTS.template, ...options };
+  const {
+    memoryMiB = DEFAULTS.template.memoryMiB,
+    vcpus = DEFAULTS.template.vcpus,
+    diskMiB = DEFAULTS.template.diskMiB,
+    key,
+  } = options;
   const size = { memoryMiB, vcpus, diskMiB };
   if (key === undefined) {
     return parts.toTemplate(await freeze(parts, image, size, options), "session");
