@@ -50,6 +50,14 @@ describe("makeBlankDisk", () => {
     expect(Buffer.compare(one.subarray(0, 4 * BLOCK_BYTES), other.subarray(0, 4 * BLOCK_BYTES))).not.toBe(0);
   });
 
+  it("that one caller gives up is made for the others all the same", async () => {
+    const first = new AbortController();
+    const makings = [makeBlankDisk(18, { signal: first.signal }), makeBlankDisk(18)] as const;
+    first.abort();
+    await expect(makings[0]).rejects.toMatchObject({ code: "ABORTED" });
+    expect((await makings[1]).length).toBeGreaterThan(BLOCK_BYTES);
+  });
+
   it("of 256 GiB is made without reading or sending gigabytes", async () => {
     const blank = await makeBlankDisk(256 * 1024);
     expect(blank.length).toBeLessThan(8 * 1024 * 1024);

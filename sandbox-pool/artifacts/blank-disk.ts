@@ -4,6 +4,7 @@ import { mkdtemp, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
+import { abortError, onAbort } from "../abort.js";
 import { CoppiceError } from "../errors.js";
 import { type RunOptions, runChecked } from "./tools.js";
 
@@ -54,43 +55,57 @@ const OPTIONS = [
 
 const made = new Map<number, Promise<Uint8Array>>();
 
-/** The blank disk of a size, always the same bytes; made once a process, in some milliseconds. Throws as `run`. */
-export async function makeBlankDisk(sizeMiB: number, options: Pick<RunOptions, "signal"> = {}): Promise<Uint8Array> {
-  const known = made.get(sizeMiB);
-  if (known !== undefined) {
-    return await known;
+/**
+ * The blank disk of a size, always the same bytes; made once a process, in some milliseconds. Throws as `run`. An abort ends
+ * the wait of its caller only: others may wait for the same disk.
+ */
+export async function makeBlankDisk(sizeMiB: number, { signal }: Pick<RunOptions, "signal"> = {}): Promise<Uint8Array> {
+  if (signal?.aborted === true) throw abortError("Making a blank disk", signal);
+  let off = (): void => undefined;
+  const aborted = new Promise<never>((_, reject) => {
+    off = onAbort(signal, () => reject(abortError("Making a blank disk", signal)));
+  });
+  try {
+    return await Promise.race([makeOnce(sizeMiB), aborted]);
+  } finally {
+    off();
   }
-  const making = make(sizeMiB, options);
+}
+
+async function makeOnce(sizeMiB: number): Promise<Uint8Array> {
+  const known = made.get(sizeMiB);
+  if (known !== undefined) return await known;
+  const making = make(sizeMiB);
   made.set(sizeMiB, making);
   making.catch(() => made.delete(sizeMiB));
   return await making;
 }
 
-async function make(sizeMiB: number, options: Pick<RunOptions, "signal">): Promise<Uint8Array> {
+async function make(sizeMiB: number): Promise<Uint8Array> {
   const directory = await mkdtemp(join(tmpdir(), "coppice-disk-"));
   try {
     const disk = join(directory, "disk");
     await writeFile(disk, "");
     await truncate(disk, sizeMiB * MIB_BYTES);
-    await format(disk, options);
+    await format(disk);
     // Finds what was written without reading gigabytes of nothing.
     const archive = join(directory, "archive");
     const args = ["--create", "--sparse", "--format=posix", "--sparse-version=1.0", `--directory=${directory}`, "disk"];
-    await runChecked("tar", args, { ...options, stdoutFile: archive });
+    await runChecked("tar", args, { stdoutFile: archive });
     return encode(sizeMiB, readSparseArchive(await readFile(archive)));
   } finally {
     await rm(directory, { recursive: true, force: true });
   }
 }
 
-async function format(path: string, options: Pick<RunOptions, "signal">): Promise<void> {
+async function format(path: string): Promise<void> {
   const args = [
     ...["-q", "-F", "-O", FEATURES, "-E", OPTIONS, "-U", UUID],
     ...["-b", `${BLOCK_BYTES}`, "-I", "256", "-i", "16384", "-m", "0"],
     path,
   ];
   const env = { E2FSPROGS_FAKE_TIME: FIXED_TIME, MKE2FS_CONFIG: "/dev/null" };
-  await runChecked("mke2fs", args, { ...options, env });
+  await runChecked("mke2fs", args, { env });
 }
 
 /** A block of the disk that is not all zeros. */
