@@ -30,7 +30,10 @@ export interface OutputOptions {
 }
 
 export interface ExecOptions extends ProgramOptions, OutputOptions {
-  /** A stream is read as fast as the program reads. Default: none, stdin is at its end. */
+  /**
+   * A stream is read as fast as the program reads; its first piece before the program starts. A Node stream is destroyed when the
+   * call has ended. Default: none, stdin is at its end.
+   */
   readonly stdin?: string | Uint8Array | AsyncIterable<string | Uint8Array>;
   /** Guest-side limit: the process group is killed, and what was printed is still returned. Default 60,000. */
   readonly timeoutMs?: number;
