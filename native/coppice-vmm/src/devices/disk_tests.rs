@@ -48,7 +48,7 @@ fn read_only() -> Driver<Disk> {
         places: vec![2],
     };
     file.write_all_at(&blank.encode(&[[0xb2; BLOCK_BYTES]]), 0).unwrap();
-    Driver::ready(Disk::new(BlankFile::open(file.into()).unwrap()))
+    Driver::ready(Disk::new(BlankFile::open(file.into()).unwrap(), 0))
 }
 
 fn disk() -> Driver<Disk> {

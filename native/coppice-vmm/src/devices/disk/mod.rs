@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use coppice_wire::blank::{BLOCK_BYTES, Blank, BlankError};
+use coppice_wire::blank::{BLOCK_BYTES, Blank, BlankError, number};
 use virtio_bindings::virtio_blk::*;
 use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
 use virtio_queue::Queue;
@@ -75,6 +75,12 @@ impl BlankFile {
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+
+    /// Most bytes of a file that one life of this disk writes to.
+    pub fn extent_bytes_max(&self) -> u64 {
+        let bytes = self.index.disk_blocks * BLOCK_BYTES as u64;
+        bytes.saturating_mul(extents::FILE_BYTES_PER_DISK_BYTE)
+    }
 }
 
 /// The file that a life needs to write.
@@ -126,8 +132,9 @@ impl Disk {
     /// The only queue.
     pub const QUEUE: usize = 0;
 
-    pub fn new(blank: BlankFile) -> Self {
-        let store = Store::new(&blank.index, blank.file);
+    /// `reserve_bytes`: what it leaves of the file system that its extents lie in.
+    pub fn new(blank: BlankFile, reserve_bytes: u64) -> Self {
+        let store = Store::new(&blank.index, blank.file, reserve_bytes);
         let mut config = [0; CONFIG_BYTES];
         let sectors = store.blocks() * BLOCK_SECTORS;
         config[..8].copy_from_slice(&sectors.to_le_bytes());
@@ -300,11 +307,6 @@ impl Disk {
             }
         }
     }
-}
-
-/// A little-endian number of up to eight bytes.
-fn number(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 impl Device for Disk {
