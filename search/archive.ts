@@ -181,7 +181,7 @@ export class Archive {
     if (cell === DONE_CELL || this.#knowledge === null) return;
     const changed = this.#knowledge.note(cell, knowledge);
     if (changed === "all") this.#reweighAll();
-    else if (changed === "dependents") this.#reweighDependents(cell);
+    else for (const affected of changed) this.reweigh(affected);
   }
 
   checkpoint(node: number): string | null {
@@ -294,11 +294,11 @@ export class Archive {
     return this.nodes.length.get(node) < this.nodes.length.get(other);
   }
 
-  /** Of the cells that are weighed by what stands beside them, or by the scores of their place. */
+  /** Of the cells that are weighed by what stands beside them, or by the scores of their place: the ones that this changes. */
   #reweighDependents(cell: number): void {
     const name = this.key(cell);
     if (name === null || this.#knowledge === null) return;
-    for (const dependent of this.#knowledge.dependents(cell, name)) this.reweigh(dependent);
+    for (const affected of this.#knowledge.scored(cell, name)) this.reweigh(affected);
   }
 
   #reweighAll(): void {

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { KnowledgeTable } from "./cell-knowledge.js";
 import {
   type ArchiveState,
   type CellKnowledge,
@@ -83,6 +84,38 @@ describe("weights with domain knowledge, as computed by hand", () => {
     const place = { knowledge: { place: "hall" } };
     tell(state, ...[1, 2, 3].map((score) => ({ cell: `with ${score}`, score, ...place })));
     expect(weights(state)).toEqual({ 0: 2, "with 1": 1, "with 2": 0, "with 3": 10 });
+  });
+
+  test("one place: weights follow the lowest and highest score when the cells that had them move on", () => {
+    const scores = new Map<number, number>();
+    const weights = { neighbours: {}, noLower: 1, noHigher: 10, lowLevel: 1 };
+    const table = new KnowledgeTable(weights, { find: () => undefined, score: (cell) => scores.get(cell) ?? null }, []);
+    const terms = () => [1, 2, 3].map((cell) => table.term(cell));
+    const move = (cell: number, score: number) => {
+      scores.set(cell, score);
+      return new Set(table.scored(cell, `${cell}`));
+    };
+    for (const cell of [1, 2, 3]) table.note(cell, { place: "hall" });
+    for (const cell of [1, 2, 3]) move(cell, cell);
+    expect(terms()).toEqual([1, 0, 10]);
+    expect(move(1, 3)).toEqual(new Set([1, 2]));
+    expect(terms()).toEqual([10, 1, 10]);
+    expect(move(3, 2)).toEqual(new Set([3]));
+    expect(terms()).toEqual([10, 1, 1]);
+    expect(move(2, 2)).toEqual(new Set());
+  });
+
+  test("one place with many cells: a score that is no extreme leaves the others' weights alone", () => {
+    const scores = new Map<number, number>();
+    const weights = { neighbours: {}, noLower: 1, noHigher: 10, lowLevel: 1 };
+    const table = new KnowledgeTable(weights, { find: () => undefined, score: (cell) => scores.get(cell) ?? null }, []);
+    const cells = 1_000;
+    let affected = 0;
+    for (let cell = 0; cell < cells; cell += 1) {
+      scores.set(cell, cell);
+      affected += new Set(table.note(cell, { place: "hall" })).size;
+    }
+    expect(affected).toBeLessThan(3 * cells);
   });
 
   test("numbers of the scripts for Montezuma's Revenge, as they stand there", () => {

@@ -32,9 +32,9 @@ export class KnowledgeTable {
   readonly #weights: KnowledgeWeights;
   readonly #cells: KnownCells;
   readonly #of = new Map<number, CellKnowledge>();
-  /** Cells by the name of a neighbour, and by their place. */
+  /** Cells by the name of a neighbour. */
   readonly #beside = new Map<string, number[]>();
-  readonly #inPlace = new Map<string, number[]>();
+  readonly #places = new Map<string, PlaceScores>();
   #highest = 0;
 
   constructor(weights: KnowledgeWeights, cells: KnownCells, data: readonly (readonly [number, CellKnowledge])[]) {
@@ -43,23 +43,21 @@ export class KnowledgeTable {
     for (const [cell, knowledge] of data) this.note(cell, knowledge);
   }
 
-  /** Returns whose weights have to be found anew: of the cells that depend on this one, or of all, because there is a new highest level. */
-  note(cell: number, knowledge: CellKnowledge): "none" | "dependents" | "all" {
-    if (this.#of.has(cell)) return "none";
+  /** Returns the cells whose weights have to be found anew; all, where there is a new highest level. */
+  note(cell: number, knowledge: CellKnowledge): readonly number[] | "all" {
+    if (this.#of.has(cell)) return [];
     this.#of.set(cell, knowledge);
     for (const names of Object.values(knowledge.neighbours ?? {}))
       for (const name of names) append(this.#beside, name, cell);
-    if (knowledge.place !== undefined) append(this.#inPlace, knowledge.place, cell);
+    const affected = this.#placeScore(cell);
     const isHighest = (knowledge.level ?? 0) > this.#highest;
     if (isHighest) this.#highest = knowledge.level ?? 0;
-    return isHighest ? "all" : "dependents";
+    return isHighest ? "all" : [cell, ...affected];
   }
 
-  /** Cells whose weight depends on whether this one is in the archive, and with what score. */
-  dependents(cell: number, name: string): readonly number[] {
-    const place = this.#of.get(cell)?.place;
-    const beside = this.#beside.get(name) ?? [];
-    return place === undefined ? beside : [...beside, ...(this.#inPlace.get(place) ?? [])];
+  /** Takes note of a cell's score, and returns the cells whose weights that changes; `name` is the cell's. */
+  scored(cell: number, name: string): readonly number[] {
+    return [...(this.#beside.get(name) ?? []), ...this.#placeScore(cell)];
   }
 
   /** Added to the other terms. */
@@ -94,16 +92,61 @@ export class KnowledgeTable {
 
   #scoreTerm(cell: number, place: string): number {
     const own = this.#cells.score(cell);
-    if (own === null) return 0;
-    let hasLower = false;
-    let hasHigher = false;
-    for (const other of this.#inPlace.get(place) ?? []) {
-      const score = this.#cells.score(other);
-      if (score === null) continue;
-      if (score < own) hasLower = true;
-      if (score > own) hasHigher = true;
+    const scores = this.#places.get(place);
+    if (own === null || scores === undefined) return 0;
+    return (scores.lowest < own ? 0 : this.#weights.noLower) + (scores.highest > own ? 0 : this.#weights.noHigher);
+  }
+
+  #placeScore(cell: number): readonly number[] {
+    const place = this.#of.get(cell)?.place;
+    const score = this.#cells.score(cell);
+    if (place === undefined || score === null) return [];
+    let scores = this.#places.get(place);
+    if (scores === undefined) {
+      scores = new PlaceScores();
+      this.#places.set(place, scores);
     }
-    return (hasLower ? 0 : this.#weights.noLower) + (hasHigher ? 0 : this.#weights.noHigher);
+    return scores.set(cell, score);
+  }
+}
+
+/** Scores of the cells of one place. What a change costs does not depend on how many cells have other scores. */
+class PlaceScores {
+  lowest = Number.POSITIVE_INFINITY;
+  highest = Number.NEGATIVE_INFINITY;
+  readonly #scores = new Map<number, number>();
+  readonly #cells = new Map<number, Set<number>>();
+
+  /** Returns the cells that have become or were the lowest or highest, and this one. */
+  set(cell: number, score: number): readonly number[] {
+    const before = this.#scores.get(cell);
+    if (before === score) return [];
+    const { lowest, highest } = this;
+    this.#scores.set(cell, score);
+    const equals = this.#cells.get(score);
+    if (equals === undefined) this.#cells.set(score, new Set([cell]));
+    else equals.add(cell);
+    this.lowest = Math.min(lowest, score);
+    this.highest = Math.max(highest, score);
+    if (before !== undefined) this.#leave(before, cell);
+    const changed: number[] = [];
+    if (this.lowest !== lowest) changed.push(lowest, this.lowest);
+    if (this.highest !== highest) changed.push(highest, this.highest);
+    return [cell, ...changed.flatMap((extreme) => [...(this.#cells.get(extreme) ?? [])])];
+  }
+
+  #leave(score: number, cell: number): void {
+    const cells = this.#cells.get(score);
+    cells?.delete(cell);
+    if (cells === undefined || cells.size > 0) return;
+    this.#cells.delete(score);
+    if (score !== this.lowest && score !== this.highest) return;
+    this.lowest = Number.POSITIVE_INFINITY;
+    this.highest = Number.NEGATIVE_INFINITY;
+    for (const left of this.#cells.keys()) {
+      this.lowest = Math.min(this.lowest, left);
+      this.highest = Math.max(this.highest, left);
+    }
   }
 }
 

@@ -21,6 +21,9 @@ use crate::vcpu;
 /// vCPUs that are supported: the devices are served by the thread that runs the only one.
 const VCPUS: u8 = 1;
 
+/// Largest file that a VMM without a disk may write to: its log. With a disk it is at least as much.
+const FILE_BYTES_MIN: u64 = 1 << 30;
+
 /// A machine's memory, devices and constants.
 pub struct Guest {
     /// Stays open in frozen processes: it is no part of any VM, and children need not open it again.
@@ -77,8 +80,14 @@ impl Guest {
         // has one.
         let mut kept = vec![control, ram.file(), image.file(), kvm_file(&kvm)];
         kept.extend(blank.as_ref().map(BlankFile::file));
+        let extent_bytes = blank.as_ref().map_or(0, BlankFile::extent_bytes_max);
+        confine::bound_file_size(extent_bytes.max(FILE_BYTES_MIN)).map_err(|source| VmmError::Host {
+            call: "Bounding the size of files",
+            source,
+        })?;
         let missing = confine::confine(&kept)?;
-        let devices = Devices::new(image, blank.map(Disk::new))?;
+        let disk = blank.map(|blank| Disk::new(blank, config.disk_reserve_bytes));
+        let devices = Devices::new(image, disk)?;
         stopwatch.lap("confine");
         let live = LiveVm::new(&kvm, &ram, &cpuid, config.vcpus, stopwatch)?;
         live.enter_kernel(entry)?;

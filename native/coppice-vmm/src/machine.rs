@@ -457,7 +457,8 @@ fn run_guest(control: &mut Control, guest: &mut Guest, live: &mut LiveVm) -> Res
     let watch = unsafe { Watch::new(&raw mut live.vcpus[0].get_kvm_run().immediate_exit) };
     let mut look = true;
     loop {
-        if watch.take() || look {
+        // The guest may wait for its disk where nothing wakes it: it is entered when no request is left.
+        while watch.take() || look || guest.devices.is_unfinished() {
             look = false;
             if let Some(received) = control.poll()? {
                 return Ok(Outcome::Command(received));

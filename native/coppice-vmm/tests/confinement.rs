@@ -220,6 +220,7 @@ fn boot(name: &str) -> Option<Family> {
         memory_mib: 128,
         vcpus: 1,
         disk: false,
+        disk_reserve_bytes: 0,
         extra_cmdline: String::new(),
     };
     family.first.send(&Command::Boot { config }, None);

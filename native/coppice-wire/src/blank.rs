@@ -105,7 +105,7 @@ fn data_offset(count: u64) -> u64 {
 }
 
 /// A little-endian number of up to eight bytes.
-fn number(bytes: &[u8]) -> u64 {
+pub fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 

@@ -33,6 +33,9 @@ pub struct BootConfig {
     /// see `blank`.
     #[serde(default)]
     pub disk: bool,
+    /// What the disk leaves available of the file system that its extents lie in: below it the guest's writes fail.
+    #[serde(default)]
+    pub disk_reserve_bytes: u64,
     /// Appended to the VMM's own kernel command line.
     pub extra_cmdline: String,
 }

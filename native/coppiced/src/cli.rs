@@ -74,6 +74,10 @@ pub struct ServeArgs {
     /// Memory that new sandboxes must leave free. Default: a sixteenth of the machine, 64 MiB to 1 GiB.
     #[arg(long, value_name = "MIB")]
     pub memory_reserve_mib: Option<u64>,
+    /// Space that guests' disks must leave free where their files lie. Below it guests get I/O errors, and no guest starts
+    /// with a disk. Default: a sixteenth of the file system, 64 MiB to 4 GiB.
+    #[arg(long, value_name = "MIB")]
+    pub disk_reserve_mib: Option<u64>,
 }
 
 /// An address with a port, or a port of loopback: what listens for more than this machine says so.

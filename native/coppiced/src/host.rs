@@ -39,6 +39,8 @@ pub struct Config {
     pub max_sandboxes: usize,
     /// Memory that new sandboxes must leave free; `None`: chosen from the machine.
     pub memory_reserve_bytes: Option<u64>,
+    /// Space that guests' disks must leave free; `None`: chosen from the file system.
+    pub disk_reserve_bytes: Option<u64>,
 }
 
 /// What became of a sandbox.
@@ -85,7 +87,7 @@ pub struct Host {
 impl Host {
     pub fn new(config: Config) -> Result<Rc<Self>, RandomError> {
         let admission = Admission::new(config.memory_reserve_bytes);
-        let extents = Arc::new(Extents::new(config.extents.clone()));
+        let extents = Arc::new(Extents::new(config.extents.clone(), config.disk_reserve_bytes));
         Ok(Rc::new(Host {
             config,
             counters: Counters::default(),

@@ -35,6 +35,7 @@ pub enum StartError {
 
 pub fn run(arguments: ServeArgs) -> Result<(), StartError> {
     let idle_exit = arguments.idle_exit();
+    let lock = lock(arguments.state_dir.clone())?;
     let config = Config {
         kind: arguments.host_kind,
         vmm: file("--vmm", arguments.vmm)?,
@@ -44,20 +45,22 @@ pub fn run(arguments: ServeArgs) -> Result<(), StartError> {
         idle_exit,
         max_sandboxes: arguments.max_sandboxes as usize,
         memory_reserve_bytes: arguments.memory_reserve_mib.map(|mib| mib.saturating_mul(MIB)),
+        disk_reserve_bytes: arguments.disk_reserve_mib.map(|mib| mib.saturating_mul(MIB)),
     };
     let tcp = match (arguments.tcp, arguments.token_file) {
         (Some(address), Some(path)) => Some((address, read_token(path)?)),
         _ => None,
     };
-    let _lock = lock(arguments.state_dir)?;
-    Ok(serve(
+    let served = serve(
         config,
         Endpoints {
             unix: arguments.unix,
             tcp,
             metrics: arguments.metrics,
         },
-    )?)
+    );
+    drop(lock);
+    Ok(served?)
 }
 
 /// An absolute path: VMMs run in another directory.
@@ -74,10 +77,13 @@ fn file(option: &'static str, path: PathBuf) -> Result<PathBuf, StartError> {
     Ok(absolute)
 }
 
-/// An absolute path: `/proc` shows where a process's files are by it.
+/// An absolute path without symbolic links, as `/proc` shows where a process's files are.
 fn extents_directory(given: Option<PathBuf>, state_directory: &Path) -> Result<PathBuf, StartError> {
     let path = given.unwrap_or_else(|| state_directory.join("extents"));
-    std::path::absolute(&path).map_err(|source| StartError::File {
+    // Where it can't be made guests get no disks, and all else works.
+    let _ = DirBuilder::new().recursive(true).mode(0o700).create(&path);
+    let absolute = fs::canonicalize(&path).or_else(|_| std::path::absolute(&path));
+    absolute.map_err(|source| StartError::File {
         option: "--extents-dir",
         path,
         source,

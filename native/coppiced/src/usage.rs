@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     fn extents() -> Extents {
-        Extents::new("/no/extents".into())
+        Extents::new("/no/extents".into(), None)
     }
 
     #[test]

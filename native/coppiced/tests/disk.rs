@@ -99,6 +99,12 @@ fn host_that_can_make_no_file_refuses_it_and_a_boot_with_a_disk_and_nothing_else
         client.agent(&sandbox, "wantExtent").unwrap();
         assert_eq!(number(&client.agent(&sandbox, "disk").unwrap(), "refused"), refused);
     }
+    let log = daemon.log();
+    assert_eq!(
+        log.matches("The guest can't write").count(),
+        1,
+        "a guest does not fill the log: {log}"
+    );
     let stats = client.call("host.stats", map([]));
     assert_eq!(number(get(&stats, "disk"), "availableBytes"), 0);
 }
@@ -120,4 +126,39 @@ fn host_says_how_much_room_there_is_for_disks() {
     let stats = daemon.client().call("host.stats", map([]));
     let disk = get(&stats, "disk");
     assert!(number(disk, "availableBytes") > 0 && number(disk, "availableBytes") <= number(disk, "totalBytes"));
+}
+
+#[test]
+fn host_below_its_disk_reserve_gives_no_disks_and_no_files_to_write_to() {
+    let daemon = Daemon::start_with(&["--disk-reserve-mib", "1000000000000"]);
+    let mut client = daemon.client();
+    let error = boot_with(&mut client, &daemon, blank()).unwrap_err();
+    assert_eq!(error.code, "HOST_FULL");
+    assert!(error.message.contains("in reserve"), "{error:?}");
+    let sandbox = client.boot(&daemon, "");
+    client.agent(&sandbox, "wantExtent").unwrap();
+    assert_eq!(number(&client.agent(&sandbox, "disk").unwrap(), "refused"), 1);
+}
+
+#[test]
+fn extents_in_a_directory_behind_a_symbolic_link_are_counted() {
+    let directory = std::env::temp_dir().join(format!("coppiced-linked-extents-{}", std::process::id()));
+    let link = directory.join("link");
+    fs::create_dir_all(directory.join("real")).unwrap();
+    std::os::unix::fs::symlink(directory.join("real"), &link).unwrap();
+    let daemon = Daemon::start_with(&["--extents-dir", link.to_str().unwrap()]);
+    let mut client = daemon.client();
+    let sandbox = boot_with(&mut client, &daemon, blank()).unwrap();
+    let usage = client.call("memory.usage", of(&sandbox));
+    fs::remove_dir_all(directory).unwrap();
+    assert!(number(&usage, "diskBytes") >= BLOCK_BYTES as u64, "{usage}");
+}
+
+#[test]
+fn host_whose_extents_lie_in_memory_says_so() {
+    for (arguments, in_memory) in [(&["--extents-dir", "/proc"][..], true), (&[], false)] {
+        let daemon = Daemon::start_with(arguments);
+        let stats = daemon.client().call("host.stats", map([]));
+        assert_eq!(get(get(&stats, "disk"), "inMemory"), &in_memory.into());
+    }
 }

@@ -100,6 +100,7 @@ fn run(arguments: &[String]) -> ExitCode {
         memory_mib,
         vcpus: 1,
         disk: false,
+        disk_reserve_bytes: 0,
         extra_cmdline: option("--cmdline").unwrap_or_default(),
     };
     let mut rig = Rig {

@@ -5,8 +5,10 @@ use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::Signal;
@@ -288,6 +290,23 @@ fn limits_hold() {
         Ok(0)
     });
     assert_eq!(end, End::Refused(libc::EMFILE));
+}
+
+fn with_small_files(kept: &[BorrowedFd<'_>]) -> Confined {
+    limits::file_size(8192).unwrap();
+    before_the_filter(kept)
+}
+
+#[test]
+fn file_that_grows_above_its_limit_is_an_error_and_no_end() {
+    let write_at = |offset| {
+        inside(with_small_files, move |_| {
+            let file = File::from(memfd_create(c"extent", MFdFlags::empty())?);
+            file.write_at(b"x", offset)
+        })
+    };
+    assert_eq!(write_at(8191), End::Crossed);
+    assert_eq!(write_at(8192), End::Refused(libc::EFBIG));
 }
 
 #[test]

@@ -311,6 +311,7 @@ fn disk_works(writable: &File) -> io::Result<usize> {
         libc::SYS_fallocate,
         [writable.as_raw_fd() as usize, hole, 0, PAGE, 0, 0],
     )?;
+    nix::sys::statfs::fstatfs(writable)?;
     std::os::unix::fs::FileExt::write_all_at(writable, b"x", 0)?;
     Ok(0)
 }

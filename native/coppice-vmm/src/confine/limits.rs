@@ -3,11 +3,12 @@
 use std::io;
 
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::stat::{Mode, umask};
 
-/// A VMM has ten descriptors: streams, socket, memory, image, KVM, VM, vCPU, and one that is lent. Its disk has two of the
-/// extent that it writes to, and one of each that it has inherited, of which there are at most 33 (`Store::adopt`). While
-/// it forks it has both sockets. The rest is room for messages that carry descriptors.
+/// A VMM has eleven descriptors: streams, socket, memory, image, KVM, VM, vCPU, and two that are lent. Its disk has two of
+/// the extent that it writes to, and one of each that it has inherited, of which there are at most 41 (`Store::adopt`).
+/// While it forks it has both sockets. The rest is room for messages that carry descriptors.
 pub const OPEN_FILES: rlim_t = 64;
 
 /// Processes of one user of its own: a template's whole family, and KVM's worker of each. Far above what a host's memory
@@ -31,6 +32,14 @@ pub fn apply(own_user: bool) -> io::Result<()> {
         lower(Resource::RLIMIT_NPROC, PROCESSES)?;
     }
     Ok(())
+}
+
+/// Bounds how large a file may become that this process and its forks write to. A write above it is an error and nothing
+/// worse.
+pub fn file_size(bytes: u64) -> io::Result<()> {
+    // SAFETY: ignoring a signal installs no handler.
+    unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) }?;
+    lower(Resource::RLIMIT_FSIZE, bytes)
 }
 
 fn lower(resource: Resource, to: rlim_t) -> io::Result<()> {

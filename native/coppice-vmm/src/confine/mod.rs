@@ -92,6 +92,8 @@ impl From<&Missing> for MissingBarrier {
     }
 }
 
+pub use limits::file_size as bound_file_size;
+
 /// Confines this process, which must have one thread, for good. Beside the standard streams only the descriptors in
 /// `kept` stay open. Returns what this host does not allow; an error leaves the process confined in part.
 pub fn confine(kept: &[BorrowedFd<'_>]) -> Result<Vec<Missing>, ConfineError> {

@@ -50,6 +50,8 @@ pub const ALLOWED: &[Allowed] = &[
     allow(libc::SYS_pwritev, Always),
     // What the guest discards of its disk: holes in a file, and no other change of it.
     allow(libc::SYS_fallocate, OneOf(1, &[(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as u32])),
+    // How much the file system of the disk's extents has left.
+    allow(libc::SYS_fstatfs, Always),
     allow(libc::SYS_close, Always),
     // A panic, and the word with which a VMM fails.
     allow(libc::SYS_write, OneOf(0, &[STDERR])),

@@ -10,7 +10,7 @@ use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
 use virtio_queue::Queue;
 
 use crate::devices::request::{self, QUEUE_SIZE, Request, SECTOR_BYTES, SEGMENTS_MAX};
-use crate::devices::ring::{self, Abuse, Chain, Step};
+use crate::devices::ring::{self, Abuse, Chain, Step, Turn};
 use crate::devices::transport::Device;
 use crate::memory::Memory;
 
@@ -25,9 +25,13 @@ pub struct Block {
     file: File,
     sectors: u64,
     config: [u8; CONFIG_BYTES],
+    turn: Turn,
 }
 
 impl Block {
+    /// The only queue.
+    pub const QUEUE: usize = 0;
+
     /// Opens the image. What follows the last whole sector is not visible to the guest.
     pub fn open(path: &Path) -> io::Result<Self> {
         let mut file = File::open(path)?;
@@ -35,11 +39,21 @@ impl Block {
         let mut config = [0; CONFIG_BYTES];
         config[..8].copy_from_slice(&sectors.to_le_bytes());
         config[12..16].copy_from_slice(&SEGMENTS_MAX.to_le_bytes());
-        Ok(Self { file, sectors, config })
+        Ok(Self {
+            file,
+            sectors,
+            config,
+            turn: Turn::default(),
+        })
     }
 
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+
+    /// A request waits in the ring for the next turn.
+    pub fn is_unfinished(&self) -> bool {
+        self.turn.is_over()
     }
 
     fn request(&self, chain: &Chain, memory: &Memory) -> Result<u32, Abuse> {
@@ -81,11 +95,17 @@ impl Device for Block {
         &self.config
     }
 
-    fn reset(&mut self) {}
+    fn reset(&mut self) {
+        self.turn = Turn::default();
+    }
 
     fn kick(&mut self, index: usize, queues: &mut [Queue], memory: &Memory) -> Result<bool, Abuse> {
+        self.turn.begin();
         ring::serve(&mut queues[index], memory, |chain| {
-            Ok(Step::Used(self.request(chain, memory)?))
+            match self.turn.take(chain.writable_bytes()) {
+                true => Ok(Step::Used(self.request(chain, memory)?)),
+                false => Ok(Step::Stop),
+            }
         })
     }
 }

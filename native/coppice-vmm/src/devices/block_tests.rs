@@ -192,3 +192,23 @@ fn buffers_outside_of_memory_end_the_vm() {
         );
     }
 }
+
+#[test]
+fn ring_of_large_requests_is_served_in_turns() {
+    let mut driver = disk("turns", 0);
+    header(&driver, 0, 0);
+    let chain = [
+        (HEADER, 16, NEXT, 1),
+        (HIGH, 1 << 20, NEXT | WRITE, 2),
+        (STATUS, 1, WRITE, 0),
+    ];
+    driver.table(0, &chain);
+    (0..20).for_each(|_| driver.offer(0, 0));
+    driver.kick(0).unwrap();
+    let mut served = vec![driver.used(0).0];
+    while driver.transport.device.is_unfinished() {
+        driver.transport.serve(Block::QUEUE, &driver.memory).unwrap();
+        served.push(driver.used(0).0);
+    }
+    assert_eq!(served, [8, 16, 20]);
+}

@@ -48,7 +48,7 @@ fn read_only() -> Driver<Disk> {
         places: vec![2],
     };
     file.write_all_at(&blank.encode(&[[0xb2; BLOCK_BYTES]]), 0).unwrap();
-    Driver::ready(Disk::new(BlankFile::open(file.into()).unwrap()))
+    Driver::ready(Disk::new(BlankFile::open(file.into()).unwrap(), 0))
 }
 
 fn disk() -> Driver<Disk> {
@@ -339,4 +339,50 @@ fn reset_forgets_what_waited_and_keeps_the_contents() {
     assert!(!driver.transport.device.is_stalled());
     give(&mut driver, Some(extent()));
     assert_eq!(driver.bytes(STATUS, 1), [NONE]);
+}
+
+#[test]
+fn ring_of_large_requests_is_served_in_turns() {
+    let mut driver = disk();
+    let (before, ..) = driver.used(0);
+    header(&driver, IN, 0);
+    let mebibyte = 1 << 20;
+    driver.table(
+        0,
+        &[
+            (HEADER, 16, NEXT, 1),
+            (HIGH, mebibyte, NEXT | WRITE, 2),
+            (HIGH, mebibyte, NEXT | WRITE, 3),
+            (HIGH, mebibyte, NEXT | WRITE, 4),
+            (STATUS, 1, WRITE, 0),
+        ],
+    );
+    (0..7).for_each(|_| driver.offer(0, 0));
+    driver.kick(0).unwrap();
+    let mut served = vec![driver.used(0).0 - before];
+    while driver.transport.device.is_unfinished() {
+        driver.transport.serve(Disk::QUEUE, &driver.memory).unwrap();
+        served.push(driver.used(0).0 - before);
+    }
+    assert_eq!(served, [3, 6, 7], "8 MiB and what was begun each");
+    assert_eq!(driver.bytes(STATUS, 1), [OK]);
+}
+
+#[test]
+fn reset_forgets_what_was_left_for_the_next_turn() {
+    let mut driver = disk();
+    header(&driver, IN, 0);
+    let chain = [
+        (HEADER, 16, NEXT, 1),
+        (HIGH, 1 << 20, NEXT | WRITE, 2),
+        (STATUS, 1, WRITE, 0),
+    ];
+    driver.table(0, &chain);
+    (0..20).for_each(|_| driver.offer(0, 0));
+    driver.kick(0).unwrap();
+    assert!(driver.transport.device.is_unfinished() && driver.transport.can_serve(Disk::QUEUE));
+    driver
+        .write(virtio_bindings::virtio_mmio::VIRTIO_MMIO_STATUS, 0)
+        .unwrap();
+    assert!(!driver.transport.device.is_unfinished());
 }

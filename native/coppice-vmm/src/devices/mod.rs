@@ -166,13 +166,30 @@ impl Devices {
     pub fn pop_agent(&mut self, memory: &Memory) -> Result<Option<Vec<u8>>, Abuse> {
         let payload = self.console.device.pop();
         if payload.is_some() {
-            self.serve_waiting(memory)?;
+            self.serve_console(memory)?;
         }
         Ok(payload)
     }
 
-    /// Serves what no kick will announce: queues that were left because of a full buffer.
+    /// A disk has requests for its next turn, which no kick will announce.
+    pub fn is_unfinished(&self) -> bool {
+        let is_image = self.block.device.is_unfinished() && self.block.can_serve(Block::QUEUE);
+        let mut disks = self.disk.iter();
+        is_image || disks.any(|disk| disk.device.is_unfinished() && disk.can_serve(Disk::QUEUE))
+    }
+
+    /// Serves what no kick will announce: queues that were left because of a full buffer or at the end of a turn.
     pub fn serve_waiting(&mut self, memory: &Memory) -> Result<(), Abuse> {
+        if self.block.device.is_unfinished() {
+            self.block.serve(Block::QUEUE, memory)?;
+        }
+        if let Some(disk) = self.disk.as_mut().filter(|disk| disk.device.is_unfinished()) {
+            disk.serve(Disk::QUEUE, memory)?;
+        }
+        self.serve_console(memory)
+    }
+
+    fn serve_console(&mut self, memory: &Memory) -> Result<(), Abuse> {
         for queue in self.console.device.waiting_queues().into_iter().flatten() {
             self.console.serve(queue, memory)?;
         }

@@ -10,6 +10,12 @@ use crate::memory::Memory;
 /// Most bytes that one chain may describe. Larger requests are not made by any driver of ours.
 pub const MAX_CHAIN_BYTES: u64 = 16 << 20;
 
+/// Bytes that one turn moves. Then it is looked whether the machine has something else to do.
+const TURN_BYTES: usize = 8 << 20;
+
+/// What a request costs beside its data, in bytes that are moved in the same time.
+const REQUEST_BYTES: usize = 4 << 10;
+
 /// How often one kick looks again for entries that appeared while it worked. More come with the next kick.
 const MAX_PASSES: usize = 4;
 
@@ -162,6 +168,38 @@ impl Chain {
             skip = skip.saturating_sub(buffer.length as usize);
         }
         Ok(bytes.len() - rest.len())
+    }
+}
+
+/// What a device may still do before others have their turn: a ring of large requests takes seconds.
+#[derive(Debug, Default)]
+pub struct Turn {
+    left: usize,
+    is_over: bool,
+}
+
+impl Turn {
+    pub fn begin(&mut self) {
+        *self = Self {
+            left: TURN_BYTES,
+            is_over: false,
+        };
+    }
+
+    /// Whether the device may take one more request of so many bytes, however large.
+    pub fn take(&mut self, bytes: usize) -> bool {
+        self.is_over = self.left == 0;
+        self.spend(bytes.saturating_add(REQUEST_BYTES));
+        !self.is_over
+    }
+
+    pub fn spend(&mut self, bytes: usize) {
+        self.left = self.left.saturating_sub(bytes);
+    }
+
+    /// Requests were left in the ring, for the next turn.
+    pub fn is_over(&self) -> bool {
+        self.is_over
     }
 }
 

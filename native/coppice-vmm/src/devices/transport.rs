@@ -87,10 +87,14 @@ impl<D: Device> Transport<D> {
         self.status & (DRIVER_OK | FAILED) == DRIVER_OK
     }
 
+    /// Whether the driver has set the queue up.
+    pub fn can_serve(&self, index: usize) -> bool {
+        self.is_active() && self.queues.get(index).is_some_and(QueueT::ready)
+    }
+
     /// Serves one queue as if the driver had kicked it; used when the device has got something to do by itself.
     pub fn serve(&mut self, index: usize, memory: &Memory) -> Result<(), Abuse> {
-        let ready = self.is_active() && self.queues.get(index).is_some_and(QueueT::ready);
-        if ready && self.device.kick(index, &mut self.queues, memory)? {
+        if self.can_serve(index) && self.device.kick(index, &mut self.queues, memory)? {
             self.interrupt_status |= VIRTIO_MMIO_INT_VRING;
         }
         Ok(())

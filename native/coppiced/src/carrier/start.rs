@@ -140,6 +140,7 @@ fn start() -> Result<(), CarrierError> {
         idle_exit: idle_exit_seconds.map(Duration::from_secs),
         max_sandboxes: MAX_SANDBOXES as usize,
         memory_reserve_bytes: None,
+        disk_reserve_bytes: None,
     };
     let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     let endpoints = Endpoints {

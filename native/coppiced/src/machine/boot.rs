@@ -148,6 +148,10 @@ pub async fn boot(host: &Rc<Host>, session: &Session, spec: BootSpec) -> Result<
 async fn boot_guest(host: &Host, sandbox: &Sandbox, spec: BootSpec) -> Result<Stages, BootError> {
     let process = &sandbox.process;
     let begin = Instant::now();
+    let disk_reserve_bytes = match spec.disk {
+        Some(_) => host.extents.reserve_bytes()?,
+        None => 0,
+    };
     let config = BootConfig {
         kernel: host.config.kernel.display().to_string(),
         initrd: host.config.initrd.display().to_string(),
@@ -155,6 +159,7 @@ async fn boot_guest(host: &Host, sandbox: &Sandbox, spec: BootSpec) -> Result<St
         memory_mib: spec.memory_mib,
         vcpus: spec.vcpus,
         disk: spec.disk.is_some(),
+        disk_reserve_bytes,
         extra_cmdline: host.config.kind.guest_command_line().to_owned(),
     };
     let failed = |source| match source {

@@ -189,6 +189,8 @@ pub struct VmmProcess {
     pid: Cell<Option<Pid>>,
     /// It has got the file that this life writes its disk to.
     has_extent: Cell<bool>,
+    /// It was told that there is none.
+    was_refused_extent: Cell<bool>,
     /// Its template has use for its page map.
     learns: Cell<bool>,
     /// Its files in `/proc` that it has.
@@ -251,6 +253,7 @@ impl VmmProcess {
             role: RefCell::new(role),
             pid: Cell::new(None),
             has_extent: Cell::new(false),
+            was_refused_extent: Cell::new(false),
             learns: Cell::new(false),
             lent: RefCell::default(),
             awaited_forks: Cell::new(0),
@@ -418,6 +421,11 @@ impl VmmProcess {
     /// Whether this life may be given an extent: one is all that it can use.
     pub fn may_have_extent(&self) -> bool {
         !self.has_extent.get()
+    }
+
+    /// True the first time.
+    pub fn note_refused_extent(&self) -> bool {
+        !self.was_refused_extent.replace(true)
     }
 
     /// Answers the VMM's wish for an extent.

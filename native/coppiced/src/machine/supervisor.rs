@@ -140,7 +140,12 @@ fn give_extent(host: &Host, process: &VmmProcess) -> Result<(), Ending> {
         return Err(hostile("the VMM asked for a second file to write to".to_owned()));
     }
     let extent = host.extents.create();
-    let extent = extent.inspect_err(|error| tracing::warn!(sandbox = process.id(), %error, "The guest can't write"));
+    let extent = extent.inspect_err(|error| {
+        // Once: a guest may try as often as it likes.
+        if process.note_refused_extent() {
+            tracing::warn!(sandbox = process.id(), %error, "The guest can't write");
+        }
+    });
     process
         .give_extent(extent.ok())
         .map_err(|error| hostile(error.to_string()))

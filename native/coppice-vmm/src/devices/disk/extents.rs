@@ -6,8 +6,40 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use coppice_wire::blank::BLOCK_BYTES;
+use nix::sys::statfs::fstatfs;
 
 use crate::devices::disk::map::Place;
+
+/// How many times the disk's size a life's file may reach. More than once, because what a checkpoint may know is never
+/// overwritten.
+pub const FILE_BYTES_PER_DISK_BYTE: u64 = 16;
+
+/// Blocks (4 MiB) that are handed out before it is looked again how much the host has left. So much of the reserve each
+/// life may take at worst.
+const LOOK_BLOCKS: u32 = 1 << 10;
+
+/// Pieces of a life's file that are remembered for reuse. The space of those above is the host's again, their numbers
+/// are lost.
+const FREE_RUNS_MAX: usize = 16 << 10;
+
+/// What the lives of a disk may take of the host's.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Blocks of one life's file.
+    file_blocks: u32,
+    /// What must stay available in the file system that the files lie in.
+    reserve_bytes: u64,
+}
+
+impl Bounds {
+    pub fn new(disk_blocks: u64, reserve_bytes: u64) -> Self {
+        let blocks = disk_blocks.saturating_mul(FILE_BYTES_PER_DISK_BYTE);
+        Self {
+            file_blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
+            reserve_bytes,
+        }
+    }
+}
 
 /// One file, as all lives that know it see it.
 struct Extent {
@@ -21,8 +53,12 @@ struct Extent {
 struct Own {
     number: u16,
     file: File,
-    /// Where it goes on. What lies below is never given to another block.
+    /// Where it goes on.
     next: u32,
+    /// Pieces below that no block lies in any more, and none that a checkpoint knows.
+    free: Vec<Run>,
+    /// The host was seen to have space for so many blocks more.
+    seen: u32,
     /// Blocks below may belong to a checkpoint.
     epoch: u32,
 }
@@ -44,13 +80,21 @@ impl Run {
     }
 }
 
-#[derive(Default)]
 pub struct Extents {
+    bounds: Bounds,
     files: Vec<Option<Extent>>,
     own: Option<Own>,
 }
 
 impl Extents {
+    pub fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            files: Vec::new(),
+            own: None,
+        }
+    }
+
     /// Takes a file that others have written; its number.
     pub fn add(&mut self, file: File) -> u16 {
         let extent = Some(Extent { file, live: 0 });
@@ -75,6 +119,8 @@ impl Extents {
             number,
             file: writable,
             next: 0,
+            free: Vec::new(),
+            seen: 0,
             epoch: 0,
         });
     }
@@ -94,6 +140,8 @@ impl Extents {
     pub fn begin_epoch(&mut self) {
         if let Some(own) = &mut self.own {
             own.epoch = own.next;
+            // Below the epoch they could be used once.
+            own.free = Vec::new();
         }
     }
 
@@ -104,12 +152,34 @@ impl Extents {
             .is_some_and(|own| place.extent == own.number && place.block >= own.epoch)
     }
 
-    /// New blocks at the end of this life's file: the number of the file, and the blocks.
+    /// Blocks of this life's file that are nobody's: the number of the file, and at most `length` blocks, at least one.
     pub fn allocate(&mut self, length: u32) -> io::Result<(u16, Run)> {
+        let bounds = self.bounds;
         let own = self.own.as_mut().ok_or(io::ErrorKind::NotFound)?;
-        let start = own.next;
-        own.next = start.checked_add(length).ok_or(io::ErrorKind::FileTooLarge)?;
-        Ok((own.number, Run { start, length }))
+        if length > own.seen {
+            require_space(&own.file, bounds.reserve_bytes)?;
+            own.seen = LOOK_BLOCKS.max(length);
+        }
+        let run = match own.free.pop() {
+            Some(free) => {
+                let length = length.min(free.length);
+                if length < free.length {
+                    own.free.push(Run {
+                        start: free.start + length,
+                        length: free.length - length,
+                    });
+                }
+                Run { length, ..free }
+            }
+            None => {
+                let start = own.next;
+                let end = start.checked_add(length).filter(|end| *end <= bounds.file_blocks);
+                own.next = end.ok_or(io::ErrorKind::FileTooLarge)?;
+                Run { start, length }
+            }
+        };
+        own.seen -= run.length;
+        Ok((own.number, run))
     }
 
     pub fn own_file(&self) -> io::Result<&File> {
@@ -137,7 +207,8 @@ impl Extents {
         self.let_go_if_unused(number);
     }
 
-    fn let_go_if_unused(&mut self, number: u16) {
+    /// A file that no block was ever in is let go by nobody else.
+    pub fn let_go_if_unused(&mut self, number: u16) {
         let is_own = self.own.as_ref().is_some_and(|own| own.number == number);
         if let Some(slot) = self.files.get_mut(usize::from(number))
             && !is_own
@@ -147,9 +218,12 @@ impl Extents {
         }
     }
 
-    /// Gives the space of blocks back that nobody else can know. Where the file system can't, the space stays taken.
-    pub fn punch(&self, run: Run) {
-        let Some(own) = &self.own else { return };
+    /// Gives blocks back that nobody else can know. Where the file system can't make holes, the space stays taken.
+    pub fn give_back(&mut self, run: Run) {
+        let Some(own) = &mut self.own else { return };
+        if own.free.len() < FREE_RUNS_MAX {
+            own.free.push(run);
+        }
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: takes integers only.
         unsafe {
@@ -173,9 +247,11 @@ impl Extents {
         });
         let own = self.own.as_ref().map(|own| Own {
             file: duplicate(&own.file),
+            free: own.free.clone(),
             ..*own
         });
         Self {
+            bounds: self.bounds,
             files: files.collect(),
             own,
         }
@@ -202,5 +278,16 @@ impl Extents {
         let offset = |number: u32| u64::from(number) * BLOCK_BYTES as u64;
         self.file(from.extent)?.read_exact_at(&mut block, offset(from.block))?;
         self.own_file()?.write_all_at(&block, offset(to))
+    }
+}
+
+/// Fails where the file system of `file` has less than `bytes` available. One that does not say, as that of files in
+/// memory, is left to the host's own limits.
+fn require_space(file: &File, bytes: u64) -> io::Result<()> {
+    let space = fstatfs(file)?;
+    let available = space.blocks_available().saturating_mul(space.block_size() as u64);
+    match space.blocks() > 0 && available < bytes {
+        true => Err(io::ErrorKind::StorageFull.into()),
+        false => Ok(()),
     }
 }

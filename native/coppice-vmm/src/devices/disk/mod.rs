@@ -8,13 +8,13 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use coppice_wire::blank::{BLOCK_BYTES, Blank, BlankError};
+use coppice_wire::blank::{BLOCK_BYTES, Blank, BlankError, number};
 use virtio_bindings::virtio_blk::*;
 use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
 use virtio_queue::Queue;
 
 use crate::devices::request::{self, QUEUE_SIZE, Request, SECTOR_BYTES, SEGMENTS_MAX};
-use crate::devices::ring::{self, Abuse, Chain, Step};
+use crate::devices::ring::{self, Abuse, Chain, Step, Turn};
 use crate::devices::transport::Device;
 use crate::memory::Memory;
 
@@ -31,6 +31,9 @@ const BLOCK_SECTORS: u64 = BLOCK_BYTES as u64 / SECTOR_BYTES;
 
 /// Sectors of one discard, 128 MiB: larger ones come in several requests, so that each is short.
 const DISCARD_SECTORS_MAX: u32 = 128 << 11;
+
+/// What it costs to discard a block, in bytes that are moved in the same time.
+const DISCARD_BLOCK_BYTES: usize = 256;
 
 /// virtio_blk_discard_write_zeroes: first sector, number of sectors, flags.
 const SEGMENT_BYTES: usize = 16;
@@ -71,6 +74,12 @@ impl BlankFile {
 
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+
+    /// Most bytes of a file that one life of this disk writes to.
+    pub fn extent_bytes_max(&self) -> u64 {
+        let bytes = self.index.disk_blocks * BLOCK_BYTES as u64;
+        bytes.saturating_mul(extents::FILE_BYTES_PER_DISK_BYTE)
     }
 }
 
@@ -114,16 +123,18 @@ pub struct Disk {
     store: Store,
     config: [u8; CONFIG_BYTES],
     supply: Supply,
-    /// A request was left in the ring.
+    /// A request was left in the ring until there is a file.
     is_stalled: bool,
+    turn: Turn,
 }
 
 impl Disk {
     /// The only queue.
     pub const QUEUE: usize = 0;
 
-    pub fn new(blank: BlankFile) -> Self {
-        let store = Store::new(&blank.index, blank.file);
+    /// `reserve_bytes`: what it leaves of the file system that its extents lie in.
+    pub fn new(blank: BlankFile, reserve_bytes: u64) -> Self {
+        let store = Store::new(&blank.index, blank.file, reserve_bytes);
         let mut config = [0; CONFIG_BYTES];
         let sectors = store.blocks() * BLOCK_SECTORS;
         config[..8].copy_from_slice(&sectors.to_le_bytes());
@@ -145,6 +156,7 @@ impl Disk {
             config,
             supply: Supply::Settled,
             is_stalled: false,
+            turn: Turn::default(),
         }
     }
 
@@ -153,9 +165,14 @@ impl Disk {
         self.store.delta_blocks()
     }
 
-    /// A request waits in the ring.
+    /// A request waits in the ring for a file to write to.
     pub fn is_stalled(&self) -> bool {
         self.is_stalled
+    }
+
+    /// A request waits in the ring for the next turn.
+    pub fn is_unfinished(&self) -> bool {
+        self.turn.is_over()
     }
 
     /// True once where the daemon is to be asked for an extent.
@@ -258,6 +275,8 @@ impl Disk {
         let Some(blocks) = self.blocks(sector, sectors * SECTOR_BYTES) else {
             return Ok(IO_ERROR);
         };
+        self.turn
+            .spend((blocks.end - blocks.start) as usize * DISCARD_BLOCK_BYTES);
         self.store.discard(blocks);
         Ok(OK)
     }
@@ -271,6 +290,9 @@ impl Disk {
     }
 
     fn serve(&mut self, chain: &Chain, memory: &Memory) -> Result<Step, Abuse> {
+        if !self.turn.take(chain.readable_bytes() + chain.writable_bytes()) {
+            return Ok(Step::Stop);
+        }
         let Some(request) = Request::read(chain, memory)? else {
             return Ok(Step::Used(request::refuse(chain, memory, VIRTIO_BLK_S_UNSUPP)?));
         };
@@ -285,11 +307,6 @@ impl Disk {
             }
         }
     }
-}
-
-/// A little-endian number of up to eight bytes.
-fn number(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 impl Device for Disk {
@@ -308,10 +325,12 @@ impl Device for Disk {
     /// The contents stay; what waited is forgotten with its ring.
     fn reset(&mut self) {
         self.is_stalled = false;
+        self.turn = Turn::default();
     }
 
     fn kick(&mut self, index: usize, queues: &mut [Queue], memory: &Memory) -> Result<bool, Abuse> {
         self.is_stalled = false;
+        self.turn.begin();
         let interrupt = ring::serve(&mut queues[index], memory, |chain| self.serve(chain, memory))?;
         if self.supply == Supply::Refused {
             self.supply = Supply::Settled;

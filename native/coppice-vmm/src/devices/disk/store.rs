@@ -9,15 +9,17 @@ use std::ops::Range;
 
 use coppice_wire::blank::{BLOCK_BYTES, Blank};
 
-use crate::devices::disk::extents::{Extents, Run};
+use crate::devices::disk::extents::{Bounds, Extents, Run};
 use crate::devices::disk::map::{Map, Place};
 use crate::devices::scatter::Scatter;
 
 /// Files of ancestors that a life may go on with. Above it the smallest are copied into its own, down to half.
 pub const INHERITED_MAX: usize = 32;
 
-/// Blocks that flattening copies at once (64 MiB), so that the guest does not wait for long. One file is always copied:
-/// else their number would grow with depth.
+/// From so many on the smallest is copied as a whole, however large: else their number would grow with depth.
+pub const INHERITED_LIMIT: usize = 40;
+
+/// Blocks that flattening copies at once (64 MiB), so that the guest does not wait for long.
 const FLATTEN_BLOCKS: u64 = 16 << 10;
 
 pub struct Store {
@@ -26,16 +28,19 @@ pub struct Store {
     /// What is written from now on belongs to the delta.
     has_base: bool,
     delta_blocks: u64,
+    /// Blocks that flattening copies at once.
+    flatten_blocks: u64,
 }
 
 impl Store {
-    /// A disk with the contents of a blank one.
-    pub fn new(blank: &Blank, file: File) -> Self {
+    /// A disk with the contents of a blank one, which leaves the host's file system `reserve_bytes`.
+    pub fn new(blank: &Blank, file: File, reserve_bytes: u64) -> Self {
         let mut store = Self {
             map: Map::new(blank.disk_blocks),
-            extents: Extents::default(),
+            extents: Extents::new(Bounds::new(blank.disk_blocks, reserve_bytes)),
             has_base: false,
             delta_blocks: 0,
+            flatten_blocks: FLATTEN_BLOCKS,
         };
         let extent = store.extents.add(file);
         for (block, place) in (blank.first_data_block()..).zip(&blank.places) {
@@ -48,6 +53,7 @@ impl Store {
                 },
             );
         }
+        store.extents.let_go_if_unused(extent);
         store
     }
 
@@ -124,7 +130,7 @@ impl Store {
                     };
                     data.write_to(self.extents.own_file()?, run.offset(), run.bytes())?;
                 }
-                None => self.write_anew(block, length, data)?,
+                None => length = self.write_anew(block, length, data)?,
             }
             block += u64::from(length);
         }
@@ -143,7 +149,7 @@ impl Store {
                         ..run
                     }),
                     other => {
-                        other.into_iter().for_each(|run| self.extents.punch(run));
+                        other.into_iter().for_each(|run| self.extents.give_back(run));
                         Some(Run {
                             start: place.block,
                             length: 1,
@@ -155,7 +161,7 @@ impl Store {
             self.forget(before);
             from = block + 1;
         }
-        hole.into_iter().for_each(|run| self.extents.punch(run));
+        hole.into_iter().for_each(|run| self.extents.give_back(run));
     }
 
     /// The place of a block that may be written where it is.
@@ -163,13 +169,14 @@ impl Store {
         self.map.get(block).filter(|place| self.extents.may_overwrite(*place))
     }
 
-    fn write_anew(&mut self, block: u64, length: u32, data: &mut Scatter) -> io::Result<()> {
+    /// Writes as many of the blocks as have a place in one piece, and says how many.
+    fn write_anew(&mut self, block: u64, length: u32, data: &mut Scatter) -> io::Result<u32> {
         let (extent, run) = self.extents.allocate(length)?;
         if let Err(error) = data.write_to(self.extents.own_file()?, run.offset(), run.bytes()) {
-            self.extents.punch(run);
+            self.extents.give_back(run);
             return Err(error);
         }
-        for index in 0..length {
+        for index in 0..run.length {
             let place = Place {
                 block: run.start + index,
                 extent,
@@ -177,7 +184,7 @@ impl Store {
             };
             self.put(block + u64::from(index), place);
         }
-        Ok(())
+        Ok(run.length)
     }
 
     fn put(&mut self, block: u64, place: Place) {
@@ -204,20 +211,25 @@ impl Store {
             let Some((extent, live)) = self.extents.smallest_inherited() else {
                 break;
             };
-            if copied > 0 && copied + live > FLATTEN_BLOCKS {
+            if copied > 0 && copied + live > self.flatten_blocks {
                 break;
             }
-            self.take_over(extent)?;
+            let most = match self.extents.inherited() < INHERITED_LIMIT {
+                true => live.min(self.flatten_blocks),
+                false => live,
+            };
+            self.take_over(extent, most)?;
             copied += live.max(1);
         }
         Ok(())
     }
 
-    /// Copies all blocks of a file into this life's own.
-    fn take_over(&mut self, extent: u16) -> io::Result<()> {
-        let mut from = 0;
-        while let Some((block, place)) = self.map.next_mapped(from..self.map.blocks()) {
+    /// Copies the first `blocks` blocks of a file into this life's own.
+    fn take_over(&mut self, extent: u16, blocks: u64) -> io::Result<()> {
+        let (mut from, mut left) = (0, blocks);
+        while let Some((block, place)) = self.map.next_mapped(from..self.map.blocks()).filter(|_| left > 0) {
             if place.extent == extent {
+                left -= 1;
                 let (own, run) = self.extents.allocate(1)?;
                 self.extents.copy(place, run.start)?;
                 let copy = Place {

@@ -2,14 +2,16 @@
 //! descriptors, as the kernel would copy them.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 
 use coppice_wire::blank::{BLOCK_BYTES, Blank};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use vm_memory::{Bytes, GuestAddress};
 
-use crate::devices::disk::store::{INHERITED_MAX, Store};
+use crate::devices::disk::extents::FILE_BYTES_PER_DISK_BYTE;
+use crate::devices::disk::store::{INHERITED_LIMIT, INHERITED_MAX, Store};
 use crate::devices::fixture;
 use crate::devices::ring::Buffer;
 use crate::devices::scatter::Scatter;
@@ -43,9 +45,40 @@ impl Life {
         let bytes = blank.encode(&[[0xb5; BLOCK_BYTES], [0xbf; BLOCK_BYTES]]);
         file.write_all_at(&bytes, 0).unwrap();
         Self {
-            store: Store::new(&blank, file),
+            store: Store::new(&blank, file, 0),
             memory: fixture::memory(),
         }
+    }
+
+    /// A disk of `blocks` blocks without contents, which leaves the host `reserve_bytes`.
+    fn empty(blocks: u64, reserve_bytes: u64) -> Self {
+        let blank = Blank {
+            disk_blocks: blocks,
+            places: Vec::new(),
+        };
+        Self {
+            store: Store::new(&blank, extent().0, reserve_bytes),
+            memory: fixture::memory(),
+        }
+    }
+
+    /// As `writable`, with a file in a file system that says what it has left.
+    fn writable_on_disk(mut self) -> Self {
+        let writable = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_TMPFILE)
+            .open(env!("CARGO_MANIFEST_DIR"))
+            .unwrap();
+        let readable = writable.try_clone().unwrap();
+        self.store.adopt(writable, readable);
+        self
+    }
+
+    /// How a write of block 0 ends.
+    fn try_write(&mut self) -> std::io::Result<()> {
+        let mut data = self.data(1);
+        self.store.write(0..1, &mut data)
     }
 
     fn writable(mut self) -> Self {
@@ -211,6 +244,78 @@ fn discarded_blocks_read_as_zeros_and_give_their_space_back() {
     assert_eq!(full - life.own_bytes(), 80 * BLOCK_BYTES as u64);
     life.store.discard(0..BLOCKS);
     assert_eq!((life.own_bytes(), life.read(5, 1)), (0, vec![0]));
+}
+
+#[test]
+fn discarded_blocks_are_written_again_so_that_the_file_does_not_grow() {
+    let mut life = Life::first().writable();
+    for round in 0..100 {
+        life.write(0, &[round; 100]);
+        life.store.discard(10..90);
+        life.store.discard(0..10);
+        life.store.discard(90..100);
+    }
+    life.write(0, &[7; 100]);
+    assert_eq!(life.read(0, 101), [[7; 100].as_slice(), &[0]].concat());
+    assert_eq!(
+        life.store.extents.own_file().unwrap().metadata().unwrap().len(),
+        100 * BLOCK_BYTES as u64
+    );
+}
+
+#[test]
+fn file_of_one_life_grows_to_a_multiple_of_the_disk_and_no_further() {
+    let mut life = Life::empty(1, 0).writable();
+    for _ in 0..FILE_BYTES_PER_DISK_BYTE {
+        life.try_write().unwrap();
+        life.store.begin_epoch();
+    }
+    assert_eq!(life.try_write().unwrap_err().kind(), ErrorKind::FileTooLarge);
+    let mut next = life.child();
+    next.try_write().unwrap();
+}
+
+#[test]
+fn write_that_would_take_of_the_hosts_reserve_fails_and_succeeds_when_there_is_space_again() {
+    let mut life = Life::empty(1, u64::MAX).writable_on_disk();
+    assert_eq!(life.try_write().unwrap_err().kind(), ErrorKind::StorageFull);
+    assert_eq!(life.own_bytes(), 0);
+    Life::empty(1, 0).writable_on_disk().try_write().unwrap();
+    let mut unsaid = Life::empty(1, u64::MAX).writable();
+    unsaid.try_write().unwrap();
+}
+
+#[test]
+fn blank_disk_without_blocks_leaves_no_file() {
+    let mut life = Life::empty(BLOCKS, 0);
+    assert_eq!(life.inherited(), 0);
+    for level in 0..2 * INHERITED_MAX as u64 {
+        life = life.child();
+        life.write(level, &[1]);
+    }
+    assert!(life.inherited() <= INHERITED_MAX, "{}", life.inherited());
+}
+
+#[test]
+fn files_that_are_too_large_to_be_copied_at_once_are_copied_in_pieces_and_stay_few() {
+    let mut life = Life::first();
+    life.store.flatten_blocks = 8;
+    let (mut most, mut copied) = (0, Vec::new());
+    for level in 0..90u64 {
+        life = life.child();
+        copied.push(life.own_bytes() / BLOCK_BYTES as u64);
+        most = most.max(life.inherited());
+        life.write(level * 20, &[level as u8 + 1; 20]);
+    }
+    assert!(most > INHERITED_MAX && most <= INHERITED_LIMIT, "{most} files");
+    assert_eq!(
+        copied.iter().find(|blocks| **blocks > 2),
+        Some(&8),
+        "the blank disk's two, then a piece"
+    );
+    for level in 0..90 {
+        assert_eq!(life.read(level * 20, 20), [level as u8 + 1; 20], "{level}");
+    }
 }
 
 #[test]
