@@ -1,14 +1,45 @@
 //! Files of a VMM's own in `/proc`, which it can't open itself once it is confined.
 
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
 use coppice_wire::vmm::{Command, OwnFile};
+use coppice_wire::{FrameError, encode_frame};
 use nix::unistd::Pid;
+
+/// What is written at once, and the descriptor that goes with it.
+pub type Packets = Vec<(Vec<u8>, Option<OwnedFd>)>;
+
+/// What one VMM was lent.
+#[derive(Default)]
+pub struct Lending {
+    /// Its template has use for its page map.
+    pub learns: Cell<bool>,
+    lent: RefCell<Vec<OwnFile>>,
+}
+
+impl Lending {
+    /// What is to be sent ahead of a command: the files that it needs and the VMM does not have.
+    pub fn packets(&self, command: &Command, pid: Option<Pid>) -> Result<Packets, FrameError> {
+        let mut packets = Packets::new();
+        for file in files_for(command, self.learns.get()) {
+            if self.lent.borrow().contains(file) {
+                continue;
+            }
+            let Some(opened) = pid.and_then(|pid| open(pid, *file)) else {
+                continue;
+            };
+            packets.push((encode_frame(&Command::Lend { file: *file })?, Some(opened)));
+            self.lent.borrow_mut().push(*file);
+        }
+        Ok(packets)
+    }
+}
 
 /// What a VMM needs for a command. `learns`: its page map is of use to its template. A child that stops to wait gets what
 /// it will need to be parked: then somebody waits, now nobody does.
-pub fn files_for(command: &Command, learns: bool) -> &'static [OwnFile] {
+fn files_for(command: &Command, learns: bool) -> &'static [OwnFile] {
     match (command, learns) {
         (Command::Park | Command::Pause { .. }, true) => &[OwnFile::Pagemap, OwnFile::Statm],
         (Command::Park | Command::Pause { .. }, false) | (Command::Checkpoint { .. }, _) => &[OwnFile::Statm],
@@ -18,7 +49,7 @@ pub fn files_for(command: &Command, learns: bool) -> &'static [OwnFile] {
 }
 
 /// `None` where the process has ended or may not be looked at: a VMM says what it can't do without.
-pub fn open(pid: Pid, file: OwnFile) -> Option<OwnedFd> {
+fn open(pid: Pid, file: OwnFile) -> Option<OwnedFd> {
     let name = match file {
         OwnFile::Statm => "statm",
         OwnFile::Pagemap => "pagemap",

@@ -2,26 +2,23 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::fs;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use coppice_wire::vmm::{Command, Event, GuestEnd, OwnFile, Stages};
+use coppice_wire::vmm::{Command, Event, GuestEnd, Stages};
 use coppice_wire::{FrameError, encode_frame};
-use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, geteuid};
+use nix::unistd::Pid;
 use tokio::sync::{oneshot, watch};
 
-use crate::defaults::{
-    BACKGROUND_NICE, CHECKPOINT_OOM_SCORE, CHORES_DELAY, CONTROL_DEADLINE, MAX_CLOCK_ERROR, SANDBOX_OOM_SCORE,
-};
+use crate::defaults::{CHORES_DELAY, CONTROL_DEADLINE, MAX_CLOCK_ERROR};
 use crate::extents::NewExtent;
 use crate::machine::agent_link::{AgentLink, Cut};
 use crate::machine::console::Console;
-use crate::machine::lend;
+use crate::machine::extent_grant::ExtentGrant;
+use crate::machine::lend::{Lending, Packets};
+use crate::machine::priority::{self, Urgency, Worth};
 use crate::outbox::Outbox;
 
 /// Why a VMM process is no more.
@@ -106,9 +103,6 @@ impl VmmError {
     }
 }
 
-/// What is written at once, and the descriptor that goes with it.
-type Packets = Vec<(Vec<u8>, Option<OwnedFd>)>;
-
 type Answer = Result<Event, VmmError>;
 
 /// What a process is for, so that its end is told to the right one.
@@ -157,44 +151,14 @@ impl Stop {
     }
 }
 
-/// Whether somebody waits for a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Urgency {
-    Foreground,
-    Background,
-}
-
-/// What its end would cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Worth {
-    /// One episode.
-    Sandbox,
-    /// Everything that is still to be forked from it.
-    Checkpoint,
-}
-
-/// Whether this daemon may give a process back the priority that it took from it.
-fn may_raise_priority() -> bool {
-    static MAY: OnceLock<bool> = OnceLock::new();
-    // The limit counts down from nice 20.
-    const NICE_0: u64 = 20;
-    *MAY.get_or_init(|| geteuid().is_root() || getrlimit(Resource::RLIMIT_NICE).is_ok_and(|(soft, _)| soft >= NICE_0))
-}
-
 pub struct VmmProcess {
     pub outbox: Outbox,
     pub agent: Rc<AgentLink>,
     pub console: RefCell<Console>,
     pub role: RefCell<Role>,
     pid: Cell<Option<Pid>>,
-    /// It has got the file that this life writes its disk to.
-    has_extent: Cell<bool>,
-    /// It was told that there is none.
-    was_refused_extent: Cell<bool>,
-    /// Its template has use for its page map.
-    learns: Cell<bool>,
-    /// Its files in `/proc` that it has.
-    lent: RefCell<Vec<OwnFile>>,
+    pub extent: ExtentGrant,
+    lending: Lending,
     /// Forks of it, a checkpoint, that somebody waits for.
     awaited_forks: Cell<u32>,
     /// When the guest stopped last, by the host's two clocks.
@@ -252,10 +216,8 @@ impl VmmProcess {
             console: RefCell::default(),
             role: RefCell::new(role),
             pid: Cell::new(None),
-            has_extent: Cell::new(false),
-            was_refused_extent: Cell::new(false),
-            learns: Cell::new(false),
-            lent: RefCell::default(),
+            extent: ExtentGrant::default(),
+            lending: Lending::default(),
             awaited_forks: Cell::new(0),
             stop: Cell::new(None),
             due: RefCell::default(),
@@ -274,7 +236,7 @@ impl VmmProcess {
     }
 
     pub fn set_learns(&self, learns: bool) {
-        self.learns.set(learns);
+        self.lending.learns.set(learns);
     }
 
     /// `None` once the reaper has collected it: from then on the number may be another process's.
@@ -318,38 +280,23 @@ impl VmmProcess {
     /// Lends it what it will need to be parked, if it has come to life without; and tells its template what it has written
     /// until now.
     pub fn prepare_park(&self) {
-        let needed = lend::files_for(&Command::Park, self.learns.get());
-        for (bytes, descriptor) in self.lend(needed).unwrap_or_default() {
+        let packets = self.lending.packets(&Command::Park, self.living_pid());
+        for (bytes, descriptor) in packets.unwrap_or_default() {
             // One that is gone is not parked.
             let _ = self.outbox.send_now(bytes, descriptor);
         }
     }
 
-    /// Whom the kernel ends first when memory runs out in spite of all limits: by size alone that would be a template,
-    /// whose memory all its children share. A daemon that may not say so leaves it to the kernel.
     pub fn set_worth(&self, worth: Worth) {
-        let Some(pid) = self.living_pid() else { return };
-        let adjustment = match worth {
-            Worth::Sandbox => SANDBOX_OOM_SCORE,
-            Worth::Checkpoint => CHECKPOINT_OOM_SCORE,
-        };
-        if let Err(error) = fs::write(format!("/proc/{pid}/oom_score_adj"), adjustment) {
-            tracing::debug!(%pid, %error, "The out-of-memory score can't be set");
+        if let Some(pid) = self.living_pid() {
+            priority::set_worth(pid, worth);
         }
     }
 
-    /// Whether somebody waits for what the process does now. A hint to the scheduler, which a daemon that may not raise
-    /// priorities does without: what it lowered it could not raise again.
     pub fn set_urgency(&self, urgency: Urgency) {
-        let (Some(pid), true) = (self.living_pid(), may_raise_priority()) else {
-            return;
-        };
-        let nice = match urgency {
-            Urgency::Foreground => 0,
-            Urgency::Background => BACKGROUND_NICE,
-        };
-        // SAFETY: takes no pointers. The pid is a child's that is not collected yet: `living_pid` has just said so.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, pid.as_raw().unsigned_abs(), nice) };
+        if let Some(pid) = self.living_pid() {
+            priority::set_urgency(pid, urgency);
+        }
     }
 
     pub fn id(&self) -> String {
@@ -418,30 +365,12 @@ impl VmmProcess {
         }
     }
 
-    /// Whether this life may be given an extent: one is all that it can use.
-    pub fn may_have_extent(&self) -> bool {
-        !self.has_extent.get()
-    }
-
-    /// True the first time.
-    pub fn note_refused_extent(&self) -> bool {
-        !self.was_refused_extent.replace(true)
-    }
-
     /// Answers the VMM's wish for an extent.
     pub fn give_extent(&self, extent: Option<NewExtent>) -> Result<(), FrameError> {
-        let granted = extent.is_some();
-        let mut frame = encode_frame(&Command::Extent { granted })?;
-        // Each descriptor travels with bytes of its own.
-        let rest = frame.split_off(1);
-        let (first, second) = match extent {
-            Some(extent) => (Some(extent.writable), Some(extent.readable)),
-            None => (None, None),
-        };
-        self.has_extent.set(granted);
-        // Where the writer has ended the supervisor is about to notice.
-        let _ = self.outbox.send_now(frame, first);
-        let _ = self.outbox.send_now(rest, second);
+        for (bytes, descriptor) in self.extent.packets(extent)? {
+            // Where the writer has ended the supervisor is about to notice.
+            let _ = self.outbox.send_now(bytes, descriptor);
+        }
         Ok(())
     }
 
@@ -454,32 +383,16 @@ impl VmmProcess {
 
     /// A command behind the files that it needs and the VMM does not have, in writes of at most one descriptor each.
     fn packets(&self, command: &Command, descriptor: Option<OwnedFd>, next: Vec<u8>) -> Result<Packets, FrameError> {
-        let mut packets = self.lend(lend::files_for(command, self.learns.get()))?;
+        let mut packets = self.lending.packets(command, self.living_pid())?;
         if matches!(command, Command::Park) {
             // Frozen, it has nothing more to tell.
-            self.learns.set(false);
+            self.lending.learns.set(false);
         }
         let mut bytes = encode_frame(command)?;
         bytes.extend(next);
         match packets.last_mut().filter(|_| descriptor.is_none()) {
             Some((lent, _)) => lent.extend(bytes),
             None => packets.push((bytes, descriptor)),
-        }
-        Ok(packets)
-    }
-
-    /// Those of the files that it does not have.
-    fn lend(&self, files: &[OwnFile]) -> Result<Packets, FrameError> {
-        let mut packets = Packets::new();
-        for file in files {
-            if self.lent.borrow().contains(file) {
-                continue;
-            }
-            let Some(opened) = self.living_pid().and_then(|pid| lend::open(pid, *file)) else {
-                continue;
-            };
-            packets.push((encode_frame(&Command::Lend { file: *file })?, Some(opened)));
-            self.lent.borrow_mut().push(*file);
         }
         Ok(packets)
     }

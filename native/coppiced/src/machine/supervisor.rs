@@ -136,13 +136,13 @@ async fn handle(host: &Host, process: &VmmProcess, event: Event) -> Result<(), E
 /// What the guest writes first has waited for this: where there is no file, its writes fail.
 fn give_extent(host: &Host, process: &VmmProcess) -> Result<(), Ending> {
     let hostile = |detail: String| Ending::Hostile { detail };
-    if !process.may_have_extent() {
+    if !process.extent.is_open() {
         return Err(hostile("the VMM asked for a second file to write to".to_owned()));
     }
     let extent = host.extents.create();
     let extent = extent.inspect_err(|error| {
         // Once: a guest may try as often as it likes.
-        if process.note_refused_extent() {
+        if process.extent.note_refusal() {
             tracing::warn!(sandbox = process.id(), %error, "The guest can't write");
         }
     });

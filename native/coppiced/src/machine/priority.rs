@@ -1,0 +1,59 @@
+//! Which processes the kernel runs first, and which it ends first.
+
+use std::fs;
+use std::sync::OnceLock;
+
+use nix::sys::resource::{Resource, getrlimit};
+use nix::unistd::{Pid, geteuid};
+
+use crate::defaults::{BACKGROUND_NICE, CHECKPOINT_OOM_SCORE, SANDBOX_OOM_SCORE};
+
+/// Whether somebody waits for a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Urgency {
+    Foreground,
+    Background,
+}
+
+/// What its end would cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Worth {
+    /// One episode.
+    Sandbox,
+    /// Everything that is still to be forked from it.
+    Checkpoint,
+}
+
+/// Whether this daemon may give a process back the priority that it took from it.
+fn may_raise_priority() -> bool {
+    static MAY: OnceLock<bool> = OnceLock::new();
+    // The limit counts down from nice 20.
+    const NICE_0: u64 = 20;
+    *MAY.get_or_init(|| geteuid().is_root() || getrlimit(Resource::RLIMIT_NICE).is_ok_and(|(soft, _)| soft >= NICE_0))
+}
+
+/// Whom the kernel ends first when memory runs out in spite of all limits: by size alone that would be a template,
+/// whose memory all its children share. A daemon that may not say so leaves it to the kernel.
+pub fn set_worth(pid: Pid, worth: Worth) {
+    let adjustment = match worth {
+        Worth::Sandbox => SANDBOX_OOM_SCORE,
+        Worth::Checkpoint => CHECKPOINT_OOM_SCORE,
+    };
+    if let Err(error) = fs::write(format!("/proc/{pid}/oom_score_adj"), adjustment) {
+        tracing::debug!(%pid, %error, "The out-of-memory score can't be set");
+    }
+}
+
+/// Whether somebody waits for what the process does now. A hint to the scheduler, which a daemon that may not raise
+/// priorities does without: what it lowered it could not raise again. `pid`: a child that is not collected yet.
+pub fn set_urgency(pid: Pid, urgency: Urgency) {
+    if !may_raise_priority() {
+        return;
+    }
+    let nice = match urgency {
+        Urgency::Foreground => 0,
+        Urgency::Background => BACKGROUND_NICE,
+    };
+    // SAFETY: takes no pointers.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, pid.as_raw().unsigned_abs(), nice) };
+}
