@@ -76,7 +76,11 @@ async function connectRemote(
 /** Real KVM where it can run Linux guests, which only running one shows; else the emulated host, which is always the same. */
 async function connectAutomatically(options: ConnectOptions): Promise<Host> {
   const kvm = await probe(options);
-  options.onProgress?.(kvm.usable ? "Uses this machine's KVM" : `Uses an emulated host: ${kvm.reason}`);
+  options.onProgress?.(
+    kvm.usable
+      ? "Uses this machine's KVM"
+      : `Uses an emulated host: this machine's KVM can't run Linux guests (${kvm.reason})`,
+  );
   return kvm.usable ? await connectLocal(options) : await connectCarrier(options);
 }
 

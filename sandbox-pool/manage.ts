@@ -43,7 +43,11 @@ export async function startHost(options: StartHostOptions): Promise<StartedHost>
 async function usableKind({ signal, onProgress }: StartHostOptions): Promise<"kvm" | "carrier"> {
   const { probeKvm } = await import("./doctor/index.js");
   const kvm = await probeKvm(signal === undefined ? {} : { signal });
-  onProgress?.(kvm.usable ? "Uses this machine's KVM" : `Uses an emulated host: ${kvm.reason}`);
+  onProgress?.(
+    kvm.usable
+      ? "Uses this machine's KVM"
+      : `Uses an emulated host: this machine's KVM can't run Linux guests (${kvm.reason})`,
+  );
   return kvm.usable ? "kvm" : "carrier";
 }
 

@@ -52,8 +52,11 @@ function runSearchBenchmarks() {
 
 /** Questions about usage need no set-up beyond what answers them. */
 function withoutHost(name, args) {
+  // Behind `--` are a guest's words.
+  const end = args.indexOf("--");
+  const own = end < 0 ? args : args.slice(0, end);
   return (
-    ["demo", "coppice", "bench"].includes(name) && args.some((word) => ["--help", "-h", "--version"].includes(word))
+    ["demo", "coppice", "bench"].includes(name) && own.some((word) => ["--help", "-h", "--version"].includes(word))
   );
 }
 

@@ -20,7 +20,7 @@ An IMAGE is one of:
   debian                    a minimal Debian
   debian:python3,sqlite3    with packages
   sha256:ab12cd34           one of \`coppice image ls\`
-  ./image.json              { "debian": { "packages": ["python3"] }, "files": { "/srv/app": { "from": "./app" } } }`;
+  ./image.json              { "debian": { "packages": ["python3"] }, "files": { "/srv/app.sh": { "from": "./app.sh" } } }`;
 
 /** Sandboxes have ids of this form. */
 export function isSandboxId(word: string): boolean {

@@ -4,6 +4,9 @@ import { EXIT } from "./exit-codes.js";
 
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
+/** A terminal gives its signals to a whole group of processes, and wrappers such as npm pass them on: one key, two signals. */
+const SAME_MS = 150;
+
 /** From a signal to the end of the process, whatever hangs. */
 const LIMIT_MS = 4_500;
 
@@ -19,7 +22,12 @@ export interface Interrupts extends Disposable {
 export function listenForInterrupts(log: (text: string) => void): Interrupts {
   const controller = new AbortController();
   let handler: SignalHandler | undefined;
+  const lastAt = new Map<NodeJS.Signals, number>();
   const onSignal = (name: NodeJS.Signals): void => {
+    const now = performance.now();
+    const isRepeated = now - (lastAt.get(name) ?? Number.NEGATIVE_INFINITY) < SAME_MS;
+    lastAt.set(name, now);
+    if (isRepeated) return;
     if (!controller.signal.aborted && handler?.(name) === true) return;
     if (controller.signal.aborted) process.exit(EXIT.interrupted);
     log(`${name}: cleaning up (once more to end at once)`);

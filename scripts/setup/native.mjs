@@ -1,7 +1,7 @@
 // The Rust programs: built by cargo once for each content of native/, then taken from the cache by every clone.
 
 import { execFileSync } from "node:child_process";
-import { chmodSync, copyFileSync, existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
+import { chmodSync, copyFileSync, existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 import { cacheDirectory, contentKey, filesBelow, keepRecent } from "./cache.mjs";
@@ -37,7 +37,16 @@ export async function buildNative(root) {
     install(join(native, "target", TARGET, PROFILE), directory);
   }
   keepRecent(directory, parent);
+  remember(native, directory);
   return directory;
+}
+
+/** Where programs that are run without this set-up look, see `sandbox-pool/artifacts/native.ts`. */
+function remember(native, directory) {
+  mkdirSync(join(native, "target"), { recursive: true });
+  const file = join(native, "target", "programs-directory");
+  writeFileSync(`${file}.${process.pid}`, directory);
+  renameSync(`${file}.${process.pid}`, file);
 }
 
 /** Copies the programs beside their place and renames them into it, so that no other process sees half of them. */
