@@ -85,15 +85,7 @@ async function connectAutomatically(options: ConnectOptions): Promise<Host> {
 }
 
 async function connectLocal(options: ConnectOptions): Promise<Host> {
-  const kvm = await probe(options);
-  if (!kvm.usable) {
-    const reason = new CoppiceError(kvm.reason, {
-      code: "LOCAL_KVM_UNUSABLE",
-      faultDomain: "host",
-      remedy: kvm.remedy ?? 'Use the emulated host: kind "carrier".',
-    });
-    throw noUsableHost("this machine's KVM can't be used", reason);
-  }
+  await requireKvm(options);
   const { ensureLocalHost } = await import("./local/index.js");
   const local = await ensureLocalHost(pick(options)).catch((error: unknown) => {
     throw noUsableHost("the daemon can't be started", error);
@@ -107,7 +99,20 @@ async function connectLocal(options: ConnectOptions): Promise<Host> {
   }
 }
 
-async function probe(options: ConnectOptions): Promise<KvmProbe> {
+/** Throws `NO_USABLE_HOST` where this machine's KVM can't run Linux guests. */
+export async function requireKvm(options: Pick<ConnectOptions, "signal">): Promise<void> {
+  const kvm = await probe(options);
+  if (!kvm.usable) {
+    const reason = new CoppiceError(kvm.reason, {
+      code: "LOCAL_KVM_UNUSABLE",
+      faultDomain: "host",
+      remedy: kvm.remedy ?? 'Use the emulated host: kind "carrier".',
+    });
+    throw noUsableHost("this machine's KVM can't be used", reason);
+  }
+}
+
+async function probe(options: Pick<ConnectOptions, "signal">): Promise<KvmProbe> {
   const { probeKvm } = await import("./doctor/index.js");
   return await probeKvm(options.signal === undefined ? {} : { signal: options.signal }).catch((error: unknown) => {
     throw noUsableHost("it can't be found out what this machine's KVM can do", error);

@@ -27,6 +27,11 @@ export interface StartedHost {
 /** Starts a host, or finds it, and leaves it running. */
 export async function startHost(options: StartHostOptions): Promise<StartedHost> {
   const kind = options.kind === "auto" ? await usableKind(options) : options.kind;
+  if (options.kind === "kvm") {
+    // A daemon would start without it too, and fail at the first guest.
+    const { requireKvm } = await import("./connect.js");
+    await requireKvm(options.signal === undefined ? {} : { signal: options.signal });
+  }
   const given = {
     signal: options.signal,
     onProgress: options.onProgress,

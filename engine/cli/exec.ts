@@ -58,7 +58,7 @@ export function addExec(program: Command, parts: ProgramParts): void {
 Examples:
   coppice exec debian -- cat /etc/os-release
   echo 'print(6 * 7)' | coppice exec debian:python3 -- python3 -
-  coppice exec sb-1f2e3d4c-7 --user nobody -- sh -c 'ps aux | head'`,
+  coppice exec sb-1f2e3d4c-7 --user nobody -- sh -c 'id; pwd'`,
     )
     .action(async (target: string, command: readonly string[], options: ExecCommandOptions) => {
       await using opened = await openTarget(target, options, parts);

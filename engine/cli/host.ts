@@ -68,7 +68,9 @@ async function start(options: StartOptions, { terminal, signal }: ProgramParts):
     signal,
     onProgress,
   });
-  const how = started ? `runs now, and ends after ${number(idleMinutes)} minutes without use` : "ran already";
+  const how = started
+    ? `runs now, and ends after ${number(idleMinutes)} minutes without use`
+    : "ran already, and keeps the idle time that it was started with";
   terminal.print(`${made} host (process ${pid}) ${how}`);
   return EXIT.done;
 }

@@ -98,7 +98,7 @@ function withRemedy(answer: { readonly usable: boolean; readonly reason: string 
     : {
         usable,
         reason,
-        remedy: "Nothing to do: the emulated host is used. A machine with real KVM is ten times faster.",
+        remedy: "Use the emulated host, as `auto` does by itself. A machine with real KVM is ten times faster.",
       };
 }
 

@@ -132,7 +132,7 @@ export class Shell {
   async #rewind(place: Place): Promise<void> {
     const to = place.mark?.name ?? "its start";
     await place.rewind(this.#options.size());
-    this.#say(`sandbox ${place.name} is back at ${to}`);
+    this.#say(`sandbox ${place.name} is back at ${to}, as ${place.sandbox.id}`);
     this.#reshow();
   }
 
