@@ -41,6 +41,11 @@ async function succeeds(args: readonly string[]): Promise<string> {
   return stdout;
 }
 
+/** As one word of a shell's command: a clone may lie in a folder with any name. */
+function quoted(word: string): string {
+  return `'${word.replaceAll("'", "'\\''")}'`;
+}
+
 /** A shell in a real terminal: `script` gives it one. */
 class Terminal {
   readonly #child;
@@ -49,7 +54,7 @@ class Terminal {
 
   constructor(...args: readonly string[]) {
     // A terminal of no size, which is what `script` gives here, is not what a person has.
-    const command = `stty rows 24 cols 80; ${[process.execPath, built.path(MAIN), ...args].join(" ")}`;
+    const command = `stty rows 24 cols 80; ${[process.execPath, built.path(MAIN), ...args].map(quoted).join(" ")}`;
     const child = execa("script", ["-qefc", command, "/dev/null"], { reject: false, env: { ...env }, stdin: "pipe" });
     child.stdout.on("data", (data: Buffer) => {
       this.#unread += data.toString("latin1");
