@@ -95,7 +95,7 @@ beforeAll(async () => {
   template = await host.templates.create(await host.images.build(IMAGE), {
     key: "test/disk.e2e.test.ts 2",
     warmUp: async (sandbox) => {
-      await shell(sandbox, "mkdir /data /work && printf warm > /work/warm");
+      await shell(sandbox, "mkdir /data /kept && printf warm > /kept/warm");
       await (await sandbox.openPty(SHELL, { name: "shell" })).read().untilInput();
     },
   });
@@ -163,33 +163,33 @@ describe("forks", { timeout: LIMIT_MS }, () => {
     const children = await forks(template, 8);
     await Promise.all(
       children.map(async (child, number) => {
-        const write = `for i in $(seq 200); do echo ${number} > /work/c${number}-$i; done`;
-        await shell(child, `${write}; rm $(seq -f /work/c${number}-%g 50); sync`);
+        const write = `for i in $(seq 200); do echo ${number} > /kept/c${number}-$i; done`;
+        await shell(child, `${write}; rm $(seq -f /kept/c${number}-%g 50); sync`);
       }),
     );
     await Promise.all(children.slice(0, 4).map((child) => child.close()));
     for (const [number, child] of children.entries()) {
       if (number < 4) continue;
-      expect(await shell(child, "cat /work/c* | sort | uniq -c | tr -s ' '; ls /work | wc -l")).toBe(
+      expect(await shell(child, "cat /kept/c* | sort | uniq -c | tr -s ' '; ls /kept | wc -l")).toBe(
         ` 150 ${number}\n151\n`,
       );
       await expectNoDiskErrors(child);
       await child.close();
     }
     await using again = await template.fork();
-    expect(await shell(again, "ls /work; cat /work/warm")).toBe("warm\nwarm");
+    expect(await shell(again, "ls /kept; cat /kept/warm")).toBe("warm\nwarm");
     await expectNoDiskErrors(again);
   });
 
   it("keep files and memory over five rounds of checkpoint and fork (B19)", async () => {
     let sandbox = await template.fork();
     for (let round = 1; round <= 5; round += 1) {
-      await shell(sandbox, `echo ${round} > /work/r${round}`);
+      await shell(sandbox, `echo ${round} > /kept/r${round}`);
       await sandbox.pty("shell").send("n=$((n+1))\n").untilInput();
       await using checkpoint = await sandbox.park();
       sandbox = await checkpoint.fork();
     }
-    const { text } = await sandbox.pty("shell").send('echo "n is $n, $(cat /work/r* | tr -d "\\n")"\n').untilInput();
+    const { text } = await sandbox.pty("shell").send('echo "n is $n, $(cat /kept/r* | tr -d "\\n")"\n').untilInput();
     expect(text).toContain("n is 5, 12345");
     await sandbox.close();
   });
