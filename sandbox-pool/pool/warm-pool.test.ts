@@ -46,6 +46,15 @@ function seededRandom(seed: number): () => number {
   };
 }
 
+describe("options", () => {
+  it("given as undefined are the defaults", async () => {
+    const { pool } = setUp({ maxLive: undefined, maxReady: undefined } as unknown as WarmPoolOptions);
+    pool.forecast(CHECKPOINT, 1);
+    await vi.waitFor(() => expect(pool.ready(CHECKPOINT)).toBe(1));
+    expect((await acquireOne(pool)).isWarm).toBe(true);
+  });
+});
+
 describe("acquire", () => {
   it("without waiting children forks, all missing ones in one call", async () => {
     const { pool, source } = setUp({ maxReady: 0 });

@@ -80,7 +80,7 @@ class ForkAheadPool implements WarmPool {
   #closed: Error | undefined;
 
   constructor(parts: WarmPoolParts) {
-    const options = { ...DEFAULTS.pool, ...parts.options };
+    const options = withDefaults(parts.options ?? {});
     this.#source = parts.source;
     this.#books = new PoolBooks({
       source: parts.source,
@@ -256,6 +256,12 @@ interface AcquireRequest {
   readonly options: ChildOptions;
   /** On the pool's clock. */
   readonly started: number;
+}
+
+/** An option that is given as undefined is not given. */
+function withDefaults(options: WarmPoolOptions): Required<WarmPoolOptions> {
+  const given = Object.entries(options).filter(([, value]) => value !== undefined);
+  return { ...DEFAULTS.pool, ...Object.fromEntries(given) };
 }
 
 function asError(error: unknown): Error {
