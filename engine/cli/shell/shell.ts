@@ -206,6 +206,7 @@ export class Shell {
     const place = this.#current;
     if (place === undefined || place.hasEnded) return;
     this.#options.write(place.screen.show());
+    // Its screen is shown already; what keeps its program from drawing anew is told when it next is asked for something.
     place.redraw(this.#options.size()).catch(() => undefined);
   }
 
