@@ -53,8 +53,9 @@ class Terminal {
   #wake: () => void = () => undefined;
 
   constructor(...args: readonly string[]) {
-    // A terminal of no size, which is what `script` gives here, is not what a person has.
-    const command = `stty rows 24 cols 80; ${[process.execPath, built.path(MAIN), ...args].map(quoted).join(" ")}`;
+    // A terminal of no size, which is what `script` gives here, is not what a person has. `exec`: Ctrl-C goes to
+    // everything in front, and some shells would end by it before the program does.
+    const command = `stty rows 24 cols 80; exec ${[process.execPath, built.path(MAIN), ...args].map(quoted).join(" ")}`;
     const child = execa("script", ["-qefc", command, "/dev/null"], { reject: false, env: { ...env }, stdin: "pipe" });
     child.stdout.on("data", (data: Buffer) => {
       this.#unread += data.toString("latin1");

@@ -25,7 +25,8 @@ pub enum End {
     Unprepared,
 }
 
-/// Forks of the test process share its pages for a while. A test that looks whether pages are its own takes this whole.
+/// Forks of the test process share its pages and hold its descriptors for a while. A test that looks whether pages are its
+/// own, or whether a peer has hung up, takes this whole.
 pub static FORKS: RwLock<()> = RwLock::new(());
 
 const UNPREPARED: i32 = 250;
