@@ -9,7 +9,7 @@ import { CoppiceError } from "../errors.js";
 import { decode, encode, violation } from "./codec.js";
 import { type FrameReader, frame } from "./frames.js";
 import type { DaemonFrame, Welcome } from "./messages.js";
-import { daemonFrameSchema, expectMessage, failureSchema, failureToError } from "./messages.js";
+import { expectFrame, expectMessage, failureSchema, failureToError } from "./messages.js";
 
 export interface Chunk {
   readonly stream: string;
@@ -163,7 +163,7 @@ class SocketConnection implements Connection {
     try {
       this.#reader.push(bytes);
       for (let payload = this.#reader.next(); payload !== undefined; payload = this.#reader.next()) {
-        this.#dispatch(expectMessage(daemonFrameSchema, decode(payload), "a call"));
+        this.#dispatch(expectFrame(decode(payload)));
       }
     } catch (error) {
       this.#end(error instanceof CoppiceError ? error : violation("Client failed to read a message", error));

@@ -41,7 +41,7 @@ export const greetingSchema = z.union([
   z.object({ refused: failureSchema }),
 ]);
 
-export const daemonFrameSchema = z.union([
+const daemonFrameSchema = z.union([
   z.object({ id: count, chunk: z.object({ stream: z.string(), data: bytes }) }),
   z.object({ id: count, error: failureSchema }),
   z.object({ id: count, result: z.unknown(), stages: stages.optional() }).refine((frame) => "result" in frame),
@@ -158,6 +158,19 @@ export function expectMessage<T>(schema: z.ZodType<T>, value: unknown, what: str
   throw violation(
     `Answer to ${what} is malformed at \`${issue?.path.join(".") ?? ""}\`: ${issue?.message ?? "unknown"}`,
   );
+}
+
+/** A frame of the daemon. Throws `PROTOCOL_VIOLATION`. */
+export function expectFrame(value: unknown): DaemonFrame {
+  return isPlainResult(value) ? value : expectMessage(daemonFrameSchema, value, "a call");
+}
+
+/** What most frames are, which are seen to be right faster than a schema sees it. */
+function isPlainResult(value: unknown): value is { id: number; result: unknown } {
+  if (typeof value !== "object" || value === null || !("id" in value && "result" in value)) {
+    return false;
+  }
+  return Number.isSafeInteger(value.id) && Number(value.id) >= 0 && Object.keys(value).length === 2;
 }
 
 /** The daemon's failure as an error with all its fields. */

@@ -25,5 +25,6 @@ pub mod slab;
 pub mod spawn;
 pub mod sys;
 pub mod terminal;
+pub mod tick;
 pub mod uploads;
 pub mod user;

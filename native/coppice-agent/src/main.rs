@@ -11,7 +11,7 @@ use coppice_agent::agent::Agent;
 use coppice_agent::boot;
 use coppice_agent::identity::{Identity, Shown};
 use coppice_agent::port::PortKind;
-use coppice_agent::sys;
+use coppice_agent::{sys, tick};
 
 type AnyError = Box<dyn std::error::Error>;
 
@@ -37,6 +37,8 @@ fn main() -> ExitCode {
 
 fn run_machine() -> Result<(), AnyError> {
     let port = boot::start()?;
+    // A kernel without it works the same, slower.
+    let _timer = tick::keep_timer();
     let identity = Identity::prepare("/run/coppice".as_ref(), Shown::Everywhere)?;
     Agent::new(port, PortKind::Virtio, identity)?.run()?;
     Ok(())

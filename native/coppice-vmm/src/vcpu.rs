@@ -25,7 +25,10 @@ pub enum Turn {
 /// Enters the guest once and handles the exit.
 pub fn turn(live: &mut LiveVm, index: usize, devices: &mut Devices, memory: &Memory) -> Result<Turn, VmmError> {
     let vcpu = &mut live.vcpus[index];
-    match vcpu.run() {
+    let exit = vcpu.run();
+    // Whatever was open before has been completed on the way in.
+    live.is_exit_open = !matches!(exit, Ok(VcpuExit::Intr | VcpuExit::IrqWindowOpen) | Err(_));
+    match exit {
         Ok(VcpuExit::MmioWrite(address, data)) => devices.mmio_write(address, data, memory)?,
         Ok(VcpuExit::MmioRead(address, data)) => devices.mmio_read(address, data),
         Ok(VcpuExit::IoIn(port, data)) => devices.port_read(port, data),
@@ -53,10 +56,14 @@ pub fn turn(live: &mut LiveVm, index: usize, devices: &mut Devices, memory: &Mem
 }
 
 /// Completes what the last exit left open (the second half of an I/O instruction) without running the guest. State
-/// that is saved without this repeats the instruction when it is restored.
+/// that is saved without this repeats the instruction when it is restored. Most machines are stopped while their guest
+/// waits or computes, with nothing open.
 pub fn complete(live: &mut LiveVm, devices: &mut Devices, memory: &Memory) -> Result<Turn, VmmError> {
     for index in 0..live.vcpus.len() {
         for _ in 0..MAX_COMPLETIONS {
+            if !live.is_exit_open {
+                break;
+            }
             live.vcpus[index].set_kvm_immediate_exit(1);
             let turn = turn(live, index, devices, memory);
             live.vcpus[index].set_kvm_immediate_exit(0);

@@ -5,7 +5,8 @@
 //! sandbox's present generation. So nothing that one life asked for is answered in another.
 
 use rmpv::Value;
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Version of these messages; the agent reports it in its `ready` event.
 pub const AGENT_PROTOCOL: u32 = 1;
@@ -25,18 +26,17 @@ pub struct Request {
     pub args: Value,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// On the wire one map: `id`, `gen`, and what the body is with its value.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "ReplyFields")]
 pub struct Reply {
     /// The request's id; 0 for an event.
     pub id: u64,
-    #[serde(rename = "gen")]
     pub generation: u64,
-    #[serde(flatten)]
     pub body: ReplyBody,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone)]
 pub enum ReplyBody {
     /// Final answer.
     Ok(Value),
@@ -46,6 +46,83 @@ pub enum ReplyBody {
     Chunk(Chunk),
     /// Something that nobody asked for: `ready` after boot with `{ protocol, version, bootId }`.
     Event(Value),
+}
+
+impl Serialize for Reply {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Reply", 3)?;
+        fields.serialize_field("id", &self.id)?;
+        fields.serialize_field("gen", &self.generation)?;
+        match &self.body {
+            ReplyBody::Ok(value) => fields.serialize_field("ok", value)?,
+            ReplyBody::Err(failure) => fields.serialize_field("err", failure)?,
+            ReplyBody::Chunk(chunk) => fields.serialize_field("chunk", chunk)?,
+            ReplyBody::Event(value) => fields.serialize_field("event", value)?,
+        }
+        fields.end()
+    }
+}
+
+/// A reply as it comes. Read field by field: an enum that is flattened into a map would be copied before it is read.
+#[derive(Deserialize)]
+struct ReplyFields {
+    id: u64,
+    #[serde(rename = "gen")]
+    generation: u64,
+    #[serde(default, deserialize_with = "present")]
+    ok: Option<Value>,
+    err: Option<AgentFailure>,
+    chunk: Option<Chunk>,
+    #[serde(default, deserialize_with = "present")]
+    event: Option<Value>,
+}
+
+/// A value that is nil is one.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+impl TryFrom<ReplyFields> for Reply {
+    type Error = &'static str;
+
+    fn try_from(fields: ReplyFields) -> Result<Self, Self::Error> {
+        let body = match fields {
+            ReplyFields {
+                ok: Some(value),
+                err: None,
+                chunk: None,
+                event: None,
+                ..
+            } => ReplyBody::Ok(value),
+            ReplyFields {
+                ok: None,
+                err: Some(failure),
+                chunk: None,
+                event: None,
+                ..
+            } => ReplyBody::Err(failure),
+            ReplyFields {
+                ok: None,
+                err: None,
+                chunk: Some(chunk),
+                event: None,
+                ..
+            } => ReplyBody::Chunk(chunk),
+            ReplyFields {
+                ok: None,
+                err: None,
+                chunk: None,
+                event: Some(value),
+                ..
+            } => ReplyBody::Event(value),
+            _ => return Err("a reply is exactly one of `ok`, `err`, `chunk` and `event`"),
+        };
+        Ok(Reply {
+            id: fields.id,
+            generation: fields.generation,
+            body,
+        })
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -113,4 +190,52 @@ pub struct Resumed {
 
 fn empty_map() -> Value {
     Value::Map(Vec::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{decode, encode};
+
+    fn read(fields: &[(&str, Value)]) -> Result<Reply, crate::FrameError> {
+        let fields = fields.iter().map(|(name, value)| ((*name).into(), value.clone()));
+        decode(&encode(&Value::Map(fields.collect())).unwrap())
+    }
+
+    #[test]
+    fn reply_is_one_map_and_comes_back_as_it_went() {
+        for body in [
+            ReplyBody::Ok(Value::Nil),
+            ReplyBody::Ok(Value::Map(vec![("a".into(), 1.into())])),
+            ReplyBody::Event("ready".into()),
+            ReplyBody::Err(AgentFailure {
+                code: "NO_SUCH_FILE".to_owned(),
+                message: "it is gone".to_owned(),
+            }),
+            ReplyBody::Chunk(Chunk {
+                stream: "stdout".to_owned(),
+                data: vec![0, 255],
+            }),
+        ] {
+            let reply = Reply {
+                id: 7,
+                generation: 3,
+                body,
+            };
+            let bytes = encode(&reply).unwrap();
+            let map = decode::<Value>(&bytes).unwrap();
+            assert_eq!(map.as_map().map(Vec::len), Some(3));
+            assert_eq!(format!("{:?}", decode::<Reply>(&bytes).unwrap()), format!("{reply:?}"));
+        }
+    }
+
+    #[test]
+    fn reply_of_no_kind_or_of_two_is_refused() {
+        let head = [("id", Value::from(1)), ("gen", Value::from(1))];
+        let with = |more: &[(&str, Value)]| read(&[&head, more].concat());
+        assert!(with(&[("ok", Value::Nil)]).is_ok());
+        assert!(with(&[]).is_err());
+        assert!(with(&[("ok", Value::Nil), ("event", Value::Nil)]).is_err());
+        assert!(with(&[("err", Value::Nil)]).is_err());
+    }
 }

@@ -14,6 +14,9 @@ pub const MAX_NESTING: usize = 32;
 /// Bytes of the length prefix.
 const PREFIX_BYTES: usize = 4;
 
+/// Room for a message of the usual size, which then is not moved while it grows.
+const USUAL_BYTES: usize = 256;
+
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     #[error("Frame of {length} bytes is over the limit of {MAX_FRAME_BYTES}")]
@@ -30,20 +33,26 @@ pub enum FrameError {
 
 /// Payload bytes of a message (no length prefix).
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
-    let payload = rmp_serde::to_vec_named(message)?;
-    if payload.len() > MAX_FRAME_BYTES {
-        return Err(FrameError::TooLarge { length: payload.len() });
-    }
-    Ok(payload)
+    encode_behind(0, message)
 }
 
 /// A whole frame: length prefix and payload, ready to be written.
 pub fn encode_frame<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
-    let payload = encode(message)?;
-    let mut frame = Vec::with_capacity(PREFIX_BYTES + payload.len());
-    frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-    frame.extend_from_slice(&payload);
+    let mut frame = encode_behind(PREFIX_BYTES, message)?;
+    let length = (frame.len() - PREFIX_BYTES) as u32;
+    frame[..PREFIX_BYTES].copy_from_slice(&length.to_le_bytes());
     Ok(frame)
+}
+
+/// A message's payload behind `prefix` bytes of zeroes.
+fn encode_behind<T: Serialize>(prefix: usize, message: &T) -> Result<Vec<u8>, FrameError> {
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
+    bytes.resize(prefix, 0);
+    rmp_serde::encode::write_named(&mut bytes, message)?;
+    match bytes.len() - prefix {
+        length if length > MAX_FRAME_BYTES => Err(FrameError::TooLarge { length }),
+        _ => Ok(bytes),
+    }
 }
 
 /// A message from the payload of one frame.

@@ -42,7 +42,7 @@ pub struct BootConfig {
 
 /// Daemon → VMM.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Command {
     /// First message to a fresh process. Answer: `Started`.
     Boot { config: BootConfig },
@@ -94,7 +94,7 @@ pub struct MissingBarrier {
 
 /// VMM → daemon.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Event {
     /// The vCPUs run. `pid` as the VMM sees itself. `learns`: its page map is of use to its template when it is stopped
     /// or ends. `missing`: barriers that a booted VMM, and so everything forked from it, does without.

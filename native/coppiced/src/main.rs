@@ -34,6 +34,10 @@ use clap::Parser;
 
 use crate::cli::{Cli, Command};
 
+/// The daemon makes many small objects for each request, and the default allocator of a static program is slow at it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(arguments) => logging::start()

@@ -4,14 +4,14 @@
 //! must not wait (`try_send`, `send_now`) is told or let through.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-use tokio::io::{AsyncWrite, AsyncWriteExt, Interest};
-use tokio::net::unix::OwnedWriteHalf;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+
+use crate::machine::control_socket::Writer;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OutboxError {
@@ -161,13 +161,12 @@ impl Outgoing {
     }
 
     /// As `write_to`, without a limit on stalls (a VMM that is stopped reads nothing), and with descriptors.
-    pub async fn write_to_vmm(mut self, stream: OwnedWriteHalf) -> io::Result<()> {
+    pub async fn write_to_vmm(mut self, socket: Writer) -> io::Result<()> {
         while let Some(packet) = self.next().await {
-            let mut rest = packet.bytes.as_slice();
-            if let Some(descriptor) = &packet.descriptor {
-                rest = &rest[send_with_descriptor(&stream, rest, descriptor).await?..];
+            let (mut rest, mut descriptor) = (packet.bytes.as_slice(), packet.descriptor.as_ref());
+            while !rest.is_empty() {
+                rest = &rest[socket.write(rest, descriptor.take()).await?..];
             }
-            write_all(&stream, rest).await?;
             drop(packet.room);
         }
         Ok(())
@@ -176,31 +175,6 @@ impl Outgoing {
 
 fn stalled() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "peer takes no more bytes")
-}
-
-async fn write_all(stream: &OwnedWriteHalf, mut rest: &[u8]) -> io::Result<()> {
-    while !rest.is_empty() {
-        stream.writable().await?;
-        match stream.try_write(rest) {
-            Ok(written) => rest = &rest[written..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-async fn send_with_descriptor(stream: &OwnedWriteHalf, bytes: &[u8], descriptor: &OwnedFd) -> io::Result<usize> {
-    let socket = stream.as_ref();
-    let descriptors = [descriptor.as_raw_fd()];
-    socket
-        .async_io(Interest::WRITABLE, || {
-            let parts = [io::IoSlice::new(bytes)];
-            let control = [ControlMessage::ScmRights(&descriptors)];
-            let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-            Ok(sendmsg::<()>(socket.as_raw_fd(), &parts, &control, flags, None)?)
-        })
-        .await
 }
 
 #[cfg(test)]

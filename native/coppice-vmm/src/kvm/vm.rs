@@ -40,6 +40,8 @@ pub fn check_capabilities(kvm: &Kvm) -> Result<(), KvmError> {
 pub struct LiveVm {
     pub vm: VmFd,
     pub vcpus: Vec<VcpuFd>,
+    /// Whether the last entry into the guest ended in an exit whose second half the next entry will do.
+    pub is_exit_open: bool,
 }
 
 impl LiveVm {
@@ -67,7 +69,11 @@ impl LiveVm {
             })
             .collect::<Result<_, KvmError>>()?;
         stopwatch.lap("vcpus");
-        Ok(Self { vm, vcpus })
+        Ok(Self {
+            vm,
+            vcpus,
+            is_exit_open: false,
+        })
     }
 
     /// Whether every vCPU waits for an interrupt and has none to handle. Only of vCPUs that do not run.

@@ -8,11 +8,12 @@ use crate::checkpoints::{Checkpoint, Delta};
 use crate::defaults::CONTROL_DEADLINE;
 use crate::errors::{FaultDomain, Spec, Typed};
 use crate::host::Host;
+use crate::machine::control_socket::control_socket;
 use crate::machine::fork::claim;
 use crate::machine::priority::Worth;
 use crate::machine::process::{Role, VmmError, VmmProcess, expect_answer, vmm_stages};
 use crate::machine::sandbox::Sandbox;
-use crate::machine::spawn::{SpawnError, control_socket};
+use crate::machine::spawn::SpawnError;
 use crate::machine::supervisor::supervise;
 use crate::memory::MemoryError;
 
@@ -74,7 +75,7 @@ impl Drop for Orphan<'_> {
 pub async fn copy(host: &Rc<Host>, sandbox: &Sandbox, name: Option<String>) -> Result<(Checkpoint, Stages), CopyError> {
     host.admission.admit_child()?;
     let id = host.ids.checkpoint();
-    let (ours, theirs) = control_socket()?;
+    let (ours, theirs) = control_socket().map_err(SpawnError::Socket)?;
     let generation = sandbox.process.agent.generation();
     let process = supervise(host, ours, Role::Checkpoint(id.clone()), generation);
     let orphan = Orphan {

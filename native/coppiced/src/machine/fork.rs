@@ -11,12 +11,13 @@ use crate::defaults::{CONTROL_DEADLINE, IDLE_LOOK_INTERVAL, IDLE_LOOKS};
 use crate::errors::{FaultDomain, Spec, Typed};
 use crate::host::Host;
 use crate::machine::boot::Made;
+use crate::machine::control_socket::control_socket;
 use crate::machine::custody::Custody;
 use crate::machine::handout::{HandOut, HandOutError, hand_out, micros_since, rehearse};
 use crate::machine::priority::{Urgency, Worth};
 use crate::machine::process::{Ending, Role, VmmError, VmmProcess, expect_answer, vmm_stages};
 use crate::machine::sandbox::{Sandbox, SandboxError};
-use crate::machine::spawn::{SpawnError, control_socket, own_child};
+use crate::machine::spawn::{SpawnError, own_child};
 use crate::machine::state::State;
 use crate::machine::supervisor::supervise;
 use crate::memory::MemoryError;
@@ -83,7 +84,7 @@ pub async fn fork_child(
     host.admit_sandbox::<ForkError>(session)?;
     let begin = Instant::now();
     let id = host.ids.sandbox();
-    let (ours, theirs) = control_socket()?;
+    let (ours, theirs) = control_socket().map_err(SpawnError::Socket)?;
     let process = supervise(
         host,
         ours,

@@ -4,6 +4,7 @@ pub mod agent_link;
 pub mod barriers;
 pub mod boot;
 pub mod console;
+pub mod control_socket;
 pub mod copy;
 pub mod custody;
 pub mod extent_grant;

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,10 +10,8 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{Pid, getppid};
-use tokio::net::UnixStream;
 
 use crate::errors::{FaultDomain, Spec, Typed};
 
@@ -39,15 +36,6 @@ impl Typed for SpawnError {
             SpawnError::NotOurs { .. } => Spec::new("VMM_FAILED", FaultDomain::Host),
         }
     }
-}
-
-/// Our end of a new control socket, and the VMM's.
-pub fn control_socket() -> Result<(UnixStream, OwnedFd), SpawnError> {
-    let flags = SockFlag::SOCK_CLOEXEC;
-    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags).map_err(io::Error::from)?;
-    let ours = StdUnixStream::from(ours);
-    ours.set_nonblocking(true)?;
-    Ok((UnixStream::from_std(ours)?, theirs))
 }
 
 /// Starts a VMM on its end of a control socket. Must run on the daemon's main thread: the kernel kills the VMM when the
@@ -97,22 +85,9 @@ pub fn own_child(pid: u32) -> Result<Pid, SpawnError> {
     }
 }
 
-/// Whether a descriptor is closed on exec; all of the daemon's must be.
-#[cfg(test)]
-fn closes_on_exec(descriptor: impl std::os::fd::AsFd) -> bool {
-    let flags = fcntl(descriptor, FcntlArg::F_GETFD).unwrap();
-    FdFlag::from_bits_truncate(flags).contains(FdFlag::FD_CLOEXEC)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test]
-    async fn control_socket_does_not_leak_into_other_children() {
-        let (ours, theirs) = control_socket().unwrap();
-        assert!(closes_on_exec(&ours) && closes_on_exec(&theirs));
-    }
 
     #[test]
     fn own_child_given_a_foreign_pid_refuses() {

@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use coppice_wire::vmm::Event;
 use coppice_wire::{FrameReader, decode};
-use tokio::io::AsyncReadExt;
-use tokio::net::UnixStream;
-use tokio::net::unix::OwnedReadHalf;
 
 use crate::defaults::VMM_QUEUE_BYTES;
 use crate::errors::{is_code, shorten};
 use crate::host::Host;
 use crate::machine::agent_link::{Accepted, Cut};
+use crate::machine::control_socket::{ControlSocket, Reader};
 use crate::machine::process::{Ending, Role, VmmError, VmmProcess};
 use crate::outbox::outbox;
 
@@ -31,10 +29,10 @@ const AGENT_BACKLOG: &str = "VMM_AGENT_BACKLOG";
 const MAX_DETAIL_BYTES: usize = 1024;
 
 /// Takes over our end of a control socket.
-pub fn supervise(host: &Rc<Host>, socket: UnixStream, role: Role, generation: u64) -> Rc<VmmProcess> {
+pub fn supervise(host: &Rc<Host>, socket: ControlSocket, role: Role, generation: u64) -> Rc<VmmProcess> {
     let (queue, outgoing) = outbox(VMM_QUEUE_BYTES);
     let process = Rc::new(VmmProcess::new(queue, role, generation));
-    let (reader, writer) = socket.into_split();
+    let ControlSocket { reader, writer } = socket;
     let writer = tokio::task::spawn_local(outgoing.write_to_vmm(writer));
     let (host, supervised) = (Rc::clone(host), Rc::clone(&process));
     tokio::task::spawn_local(async move {
@@ -63,7 +61,7 @@ async fn settle(host: &Host, process: &VmmProcess, ending: Option<Ending>) {
 }
 
 /// Reads and handles events. The ending is `None` where the socket just ended.
-async fn read_until_end(host: &Host, process: &VmmProcess, mut socket: OwnedReadHalf) -> Option<Ending> {
+async fn read_until_end(host: &Host, process: &VmmProcess, socket: Reader) -> Option<Ending> {
     let mut frames = FrameReader::new();
     let mut buffer = vec![0; READ_BYTES];
     let gone = async {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use coppice_wire::client::{ClientFrame, DaemonFrame, Request};
 use coppice_wire::{FrameReader, Value, decode, encode_frame};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::task::JoinSet;
 
 use crate::defaults::{CLIENT_QUEUE_BYTES, CLIENT_STALL, MAX_CONNECTIONS};
 use crate::errors::MethodError;
@@ -51,13 +52,18 @@ where
         let _ = outbox.send_now(frame, None);
     }
     let mut writing = tokio::task::spawn_local(outgoing.write_to(writer, CLIENT_STALL));
+    // A task of its own: what comes wakes it alone, and not also who waits for the end. In a set it ends with this.
+    let mut reading = JoinSet::new();
+    let requests = Requests::new(&host, &session, &outbox);
+    reading.spawn_local(read_requests(requests, outbox.clone(), reader, frames));
     let reason = tokio::select! {
-        reason = read_requests(&host, &session, &outbox, reader, frames) => reason,
+        Some(ended) = reading.join_next() => ended.unwrap_or_else(|error| error.to_string()),
         () = outbox.closed() => "it does not read".to_owned(),
         () = vanished(door.as_ref()) => GONE.to_owned(),
         reason = host.shutting_down() => reason,
     };
     tracing::info!(session = session.label(), reason, "Connection ended");
+    reading.shutdown().await;
     // Frees the queue for the last words, which the writer may still send for a moment.
     drop(connected);
     drop(outbox);
@@ -118,26 +124,24 @@ impl Drop for Connected {
 
 /// Returns why the connection ends. Its requests end with it.
 async fn read_requests(
-    host: &Rc<Host>,
-    session: &Rc<Session>,
-    outbox: &Outbox,
+    mut requests: Requests,
+    outbox: Outbox,
     mut reader: impl AsyncRead + Unpin,
     mut frames: FrameReader,
 ) -> String {
-    let mut requests = Requests::new(host, session, outbox);
     let mut buffer = vec![0; READ_BYTES];
     loop {
         loop {
             match frames.next_payload() {
                 Ok(Some(payload)) => {
                     if let Err(error) = take(&mut requests, &payload) {
-                        return violated(outbox, error);
+                        return violated(&outbox, error);
                     }
                 }
                 Ok(None) => break,
                 Err(error) => {
                     return violated(
-                        outbox,
+                        &outbox,
                         RequestError::Malformed {
                             reason: error.to_string(),
                         },
@@ -155,6 +159,14 @@ async fn read_requests(
 }
 
 fn take(requests: &mut Requests, payload: &[u8]) -> Result<(), RequestError> {
+    match decode::<Request>(payload) {
+        Ok(request) => requests.start(request, payload.len()),
+        Err(_) => take_other(requests, payload),
+    }
+}
+
+/// What is no request: a cancellation, or something of which the client is told what is wrong.
+fn take_other(requests: &mut Requests, payload: &[u8]) -> Result<(), RequestError> {
     let malformed = |reason| RequestError::Malformed { reason };
     let frame: Value = decode(payload).map_err(|error| malformed(error.to_string()))?;
     let is_cancel = frame
