@@ -245,10 +245,20 @@ export interface Pool {
   stats(): PoolStats;
 }
 
+/** Whom to take for the host. Nothing given: whom the certificate authorities of Node vouch for. */
+export interface TlsTrust {
+  /** `sha256:` and the digest of the host's certificate. */
+  readonly fingerprint?: string;
+  /** Certificates, PEM, one of which has signed the host's. */
+  readonly ca?: string;
+}
+
 /** What another process or thread needs to join this client's session. Holds a secret: keep it out of logs. */
 export interface HostAddress {
   readonly kind: "kvm" | "carrier";
-  readonly endpoint: { readonly unix: string } | { readonly host: string; readonly port: number };
+  readonly endpoint:
+    | { readonly unix: string }
+    | { readonly host: string; readonly port: number; readonly tls?: TlsTrust };
   readonly token?: string;
   readonly session: string;
 }
@@ -322,11 +332,24 @@ export type ImageBuilder = (
 export interface ConnectOptions {
   /**
    * `auto`: the host named by `COPPICE_HOST`, else a local daemon where KVM can run Linux guests, else a carrier. `kvm`,
-   * `carrier`: this one or an error. `coppice://host:port`: a running daemon. Default `auto`.
+   * `carrier`: this one or an error. `coppice+tls://host:port`: a running daemon; `coppice://host:port`: one on this machine,
+   * or behind a tunnel. Default `auto`.
    */
-  readonly kind?: "auto" | "kvm" | "carrier" | `coppice://${string}`;
-  /** For `coppice://…`. Default: `COPPICE_TOKEN`. */
+  readonly kind?: "auto" | "kvm" | "carrier" | `coppice://${string}` | `coppice+tls://${string}`;
+  /** For a running daemon. Default: `COPPICE_TOKEN`. */
   readonly token?: string;
+  /**
+   * For `coppice+tls://…`: the host's certificate is the one with this SHA-256 digest, which coppiced prints when it starts
+   * (`sha256:…`), whoever signed it. Default: `COPPICE_FINGERPRINT`.
+   */
+  readonly fingerprint?: string;
+  /**
+   * For `coppice+tls://…`: certificates, PEM, that vouch for the host's, which must be made out to the name or address in
+   * `kind`. Default: the file that `COPPICE_CA` names, else those that Node has.
+   */
+  readonly ca?: string;
+  /** Let `coppice://…` send the token over a network without TLS. Default: whether `COPPICE_ALLOW_PLAINTEXT` is `1`. */
+  readonly allowPlaintext?: boolean;
   /** Joins the session of another connection; `kind` and `token` must be absent. */
   readonly join?: HostAddress;
   readonly signal?: AbortSignal;

@@ -5,6 +5,8 @@ import { connectHost } from "./connect.js";
 
 const ADDRESS = { kind: "kvm", endpoint: { unix: "/nowhere/daemon.sock" }, session: "s" } as const;
 
+const PIN = `sha256:${"0".repeat(64)}`;
+
 afterEach(() => {
   vi.unstubAllEnvs();
 });
@@ -13,6 +15,19 @@ describe("connectHost", () => {
   it.each([
     ["an unknown kind", { kind: "docker" }, "options.kind"],
     ["an address without a port", { kind: "coppice://host" }, "options.kind"],
+    ["a token that others on the way could read", { kind: "coppice://192.0.2.1:1", token: "t" }, "options.kind"],
+    [
+      "a fingerprint that is none",
+      { kind: "coppice+tls://host:1", token: "t", fingerprint: "aa" },
+      "options.fingerprint",
+    ],
+    ["a fingerprint and no TLS", { kind: "coppice://[::1]:1", token: "t", fingerprint: PIN }, "options.fingerprint"],
+    [
+      "a fingerprint and a CA",
+      { kind: "coppice+tls://host:1", token: "t", fingerprint: PIN, ca: "c" },
+      "options.fingerprint",
+    ],
+    ["a session to join and a fingerprint", { join: ADDRESS, fingerprint: PIN }, "options.fingerprint"],
     ["a port that does not exist", { kind: "coppice://host:70000", token: "t" }, "options.kind"],
     ["a remote host without a token", { kind: "coppice://host:1" }, "options.token"],
     ["an option that does not exist", { hots: "x" }, "options"],
@@ -32,6 +47,26 @@ describe("connectHost", () => {
     await expect(connectHost()).rejects.toMatchObject({
       code: "INVALID_ARGUMENT",
       message: expect.stringContaining("COPPICE_HOST"),
+    });
+  });
+
+  it.each([
+    ["COPPICE_FINGERPRINT", "aa"],
+    ["COPPICE_CA", "/no/such/file"],
+  ])("with a %s that is none is refused and names the variable", async (name, value) => {
+    vi.stubEnv(name, value);
+    await expect(connectHost({ kind: "coppice+tls://host:1", token: "t" })).rejects.toMatchObject({
+      code: "INVALID_ARGUMENT",
+      message: expect.stringContaining(name),
+    });
+  });
+
+  it("sends its token in plain text only where it was told to", async () => {
+    vi.stubEnv("COPPICE_ALLOW_PLAINTEXT", "1");
+    const options = { kind: "coppice://[::ffff:127.0.0.1]:1", token: "t" } as const;
+    await expect(connectHost(options)).rejects.toMatchObject({ code: "HOST_UNREACHABLE" });
+    await expect(connectHost({ ...options, allowPlaintext: false })).rejects.toMatchObject({
+      code: "INVALID_ARGUMENT",
     });
   });
 

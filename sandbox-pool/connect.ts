@@ -7,17 +7,18 @@ import { createHost, type HostBackend } from "./client/host.js";
 import { checkInput, inputs, invalidArgument } from "./client/validation.js";
 import type { KvmProbe } from "./doctor/index.js";
 import { CoppiceError } from "./errors.js";
+import { type RemoteAddress, readRemoteAddress, remoteEndpoint } from "./remote.js";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /** What `kind` and `COPPICE_HOST` may say, read. */
 type Choice =
   | { readonly kind: "auto" | "kvm" | "carrier" }
-  | { readonly kind: "remote"; readonly host: string; readonly port: number };
+  | { readonly kind: "remote"; readonly address: RemoteAddress };
 
 /**
  * A host to fork sandboxes on. The caller closes it (`await using`). Throws `NO_USABLE_HOST` where there is none and none can
- * be started: the remedy names what is missing; `HOST_UNREACHABLE`, `PROTOCOL_MISMATCH`, `INVALID_ARGUMENT`, `ABORTED`.
+ * be started: the remedy names what is missing; `HOST_UNREACHABLE`, `HOST_CERTIFICATE_UNTRUSTED`, `PROTOCOL_MISMATCH`, `INVALID_ARGUMENT`, `ABORTED`.
  */
 export async function connectHost(options: ConnectOptions = {}): Promise<Host> {
   checkInput(inputs.connectOptions, options, "options");
@@ -27,7 +28,7 @@ export async function connectHost(options: ConnectOptions = {}): Promise<Host> {
   const choice = choose(options, process.env);
   switch (choice.kind) {
     case "remote":
-      return await connectRemote(choice, options);
+      return await connectRemote(choice.address, options);
     case "kvm":
       return await connectLocal(options);
     case "carrier":
@@ -46,31 +47,17 @@ function choose(options: ConnectOptions, env: Environment): Choice {
   if (text === "auto" || text === "kvm" || text === "carrier") {
     return { kind: text };
   }
-  return { kind: "remote", ...readUrl(text, field) };
+  return { kind: "remote", address: readRemoteAddress(text, field) };
 }
 
-function readUrl(text: string, field: string): { readonly host: string; readonly port: number } {
-  const problem = "must be auto, kvm, carrier or coppice://host:port";
-  // URL parsers know no such scheme and leave the host part alone, so it is read here.
-  const match = /^coppice:\/\/(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})\/?$/.exec(text);
-  const host = match?.[1] ?? match?.[2];
-  const port = Number(match?.[3]);
-  if (host === undefined || port < 1 || port > 65_535) {
-    throw invalidArgument(field, problem);
-  }
-  return { host, port };
-}
-
-async function connectRemote(
-  endpoint: { readonly host: string; readonly port: number },
-  options: ConnectOptions,
-): Promise<Host> {
+async function connectRemote(address: RemoteAddress, options: ConnectOptions): Promise<Host> {
   const token = options.token ?? process.env["COPPICE_TOKEN"];
   if (!token) {
     throw invalidArgument("options.token", "is required for a remote host; give it, or set COPPICE_TOKEN");
   }
+  const endpoint = remoteEndpoint(address, options, process.env);
   options.onProgress?.(`Connecting to ${endpoint.host}:${endpoint.port}`);
-  return await openHost({ host: endpoint.host, port: endpoint.port }, { token }, pathBackend(options), options);
+  return await openHost(endpoint, { token }, pathBackend(options), options);
 }
 
 /** Real KVM where it can run Linux guests, which only running one shows; else the emulated host, which is always the same. */
@@ -137,7 +124,7 @@ async function connectCarrier(options: ConnectOptions): Promise<Host> {
 }
 
 async function joinHost(join: HostAddress, options: ConnectOptions): Promise<Host> {
-  for (const key of ["kind", "token"] as const) {
+  for (const key of ["kind", "token", "fingerprint", "ca", "allowPlaintext"] as const) {
     if (options[key] !== undefined) {
       throw invalidArgument(`options.${key}`, "can't be given together with `join`, which says it already");
     }

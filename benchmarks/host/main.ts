@@ -4,7 +4,7 @@
 import { dirname } from "node:path";
 
 import { Command, CommanderError } from "commander";
-import { hostKind, wholeNumber } from "../../engine/cli/arguments.js";
+import { type HostKind, hostKind, wholeNumber } from "../../engine/cli/arguments.js";
 import { EXIT, exitCodeOf } from "../../engine/cli/exit-codes.js";
 import { makeFolder, writeOutput } from "../../engine/cli/files.js";
 import { CoppiceError, connectHost } from "../../index.js";
@@ -17,7 +17,7 @@ interface Options {
   readonly n: number;
   readonly json?: string;
   readonly list?: boolean;
-  readonly host: "auto" | "kvm" | "carrier" | `coppice://${string}`;
+  readonly host: HostKind;
 }
 
 const DEFAULT_ROUNDS = 200;

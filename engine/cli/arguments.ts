@@ -21,15 +21,22 @@ export function positiveNumber(maximum: number): (text: string) => number {
   };
 }
 
-export type HostKind = "auto" | "kvm" | "carrier" | `coppice://${string}`;
+export type HostKind = "auto" | "kvm" | "carrier" | `coppice://${string}` | `coppice+tls://${string}`;
+
+const HOST_FORMS = "auto, kvm, carrier, coppice://HOST:PORT or coppice+tls://HOST:PORT";
 
 export function hostKind(text: string): HostKind {
   if (text === "auto" || text === "kvm" || text === "carrier") return text;
-  if (/^coppice:\/\/[^/:]+:\d+$/.test(text)) return text as HostKind;
-  throw new InvalidArgumentError("Give auto, kvm, carrier or coppice://HOST:PORT.");
+  if (isRemote(text)) return text as HostKind;
+  throw new InvalidArgumentError(`Give ${HOST_FORMS}.`);
+}
+
+/** Whether it names a daemon that runs already, here or elsewhere. */
+export function isRemote(text: string): boolean {
+  return /^coppice(\+tls)?:\/\/(\[[0-9A-Fa-f:.]+\]|[^/:]+):\d+$/.test(text);
 }
 
 /** `--host`, for every command that works on one. */
 export function hostOption(): Option {
-  return new Option("--host <host>", "auto, kvm, carrier or coppice://HOST:PORT").argParser(hostKind).default("auto");
+  return new Option("--host <host>", HOST_FORMS).argParser(hostKind).default("auto");
 }

@@ -73,7 +73,7 @@ describe("words and options", () => {
     [["demo", "--seed", "1.5"], "'--seed <n>' argument '1.5' is invalid"],
     [["demo", "--minutes", "-1"], "Give a number above 0"],
     [["demo", "--workers", "0"], "Give a whole number from 1 to 64."],
-    [["demo", "--host", "cloud"], "Give auto, kvm, carrier or coppice://HOST:PORT."],
+    [["demo", "--host", "cloud"], "Give auto, kvm, carrier, coppice://HOST:PORT or coppice+tls://HOST:PORT."],
     [["demo", "surplus"], "too many arguments"],
     [["host", "statz"], "Did you mean stats?"],
     [["shel", "debian"], "Did you mean shell?"],

@@ -3,7 +3,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { CoppiceError, connectHost, type Host, hostStatus } from "../../sandbox-pool/index.js";
-import type { HostKind } from "./arguments.js";
+import { type HostKind, isRemote } from "./arguments.js";
 import type { ProgramParts } from "./program.js";
 
 /** A busy host is waited for about as long as a person waits. */
@@ -16,7 +16,7 @@ export async function connectRunningHost(
   { terminal, signal }: Pick<ProgramParts, "terminal" | "signal">,
 ): Promise<Host | undefined> {
   const named = wanted === "auto" ? process.env["COPPICE_HOST"] : wanted;
-  const kind = named?.startsWith("coppice://") ? named : await runningKind(wanted);
+  const kind = named !== undefined && isRemote(named) ? named : await runningKind(wanted);
   if (kind === undefined) return undefined;
   for (let attempt = 1; ; attempt++) {
     try {

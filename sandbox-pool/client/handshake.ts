@@ -10,6 +10,7 @@ import { decode, encode } from "./codec.js";
 import { type Connection, createConnection } from "./connection.js";
 import { FrameReader, frame } from "./frames.js";
 import { CLIENT_PROTOCOL, expectMessage, failureToError, greetingSchema, type Welcome } from "./messages.js";
+import { openSecureSocket } from "./tls.js";
 
 export type Endpoint = HostAddress["endpoint"];
 
@@ -26,16 +27,15 @@ export interface DialOptions {
 
 const NANOSECONDS_PER_MS = 1_000_000n;
 
-/** Throws `HOST_UNREACHABLE`, `PROTOCOL_MISMATCH`, `ABORTED`, or what the daemon refuses with. */
+/** Throws `HOST_UNREACHABLE`, `HOST_CERTIFICATE_UNTRUSTED`, `PROTOCOL_MISMATCH`, `ABORTED`, or what the daemon refuses with. */
 export async function dial(options: DialOptions): Promise<Connection> {
   const where = describeEndpoint(options.endpoint);
   if (options.signal?.aborted === true) {
     throw dialError(undefined, where, options.signal);
   }
-  const socket =
-    "unix" in options.endpoint
-      ? connectSocket(options.endpoint.unix)
-      : connectSocket({ host: options.endpoint.host, port: options.endpoint.port });
+  const socket = await openSocket(options).catch((error: unknown) => {
+    throw dialError(error, where, options.signal);
+  });
   socket.setNoDelay(true);
   socket.setKeepAlive(true, DEFAULTS.connection.keepAliveMs);
   const reader = new FrameReader();
@@ -46,6 +46,18 @@ export async function dial(options: DialOptions): Promise<Connection> {
     socket.destroy();
     throw dialError(error, where, options.signal);
   }
+}
+
+/** Without TLS it is still connecting: what is written waits for that. */
+async function openSocket(options: DialOptions): Promise<Socket> {
+  const { endpoint, signal, timeoutMs = DEFAULTS.connection.connectTimeoutMs } = options;
+  if ("unix" in endpoint) {
+    return connectSocket(endpoint.unix);
+  }
+  const { host, port, tls } = endpoint;
+  return tls === undefined
+    ? connectSocket({ host, port })
+    : await openSecureSocket({ host, port, trust: tls, timeoutMs, signal });
 }
 
 export function describeEndpoint(endpoint: Endpoint): string {
@@ -124,7 +136,7 @@ function dialError(error: unknown, where: string, signal: AbortSignal | undefine
     code: "HOST_UNREACHABLE",
     faultDomain: "host",
     retryable: true,
-    remedy: "Check the address, and that the host runs: `coppice host status`.",
+    remedy: "Check the address, whether it wants TLS (coppice+tls://), and that the host runs: `coppice host status`.",
     cause: error,
   });
 }

@@ -76,11 +76,20 @@ const ptyName = z
 
 const port = z.number().int().min(1).max(MAX_PORT);
 
+const fingerprint = z
+  .string()
+  .regex(/^sha256:[0-9A-Fa-f]{64}$/, "must be sha256: and 64 hexadecimal digits, as coppiced prints it");
+const tlsTrust = z.strictObject({ fingerprint: fingerprint.optional(), ca: z.string().min(1).optional() });
+
 const hostAddress = z.strictObject({
   kind: z.enum(["kvm", "carrier"]),
-  endpoint: z.union([z.strictObject({ unix: z.string().min(1) }), z.strictObject({ host: z.string().min(1), port })], {
-    error: "must be { unix: path } or { host, port }",
-  }),
+  endpoint: z.union(
+    [
+      z.strictObject({ unix: z.string().min(1) }),
+      z.strictObject({ host: z.string().min(1), port, tls: tlsTrust.optional() }),
+    ],
+    { error: "must be { unix: path } or { host, port, tls? }" },
+  ),
   token: z.string().min(1).optional(),
   session: z.string().min(1),
 });
@@ -186,12 +195,16 @@ export const inputs = Object.freeze({
   connectOptions: z.strictObject({
     kind: z.string().min(1).optional(),
     token: z.string().min(1).optional(),
+    fingerprint: fingerprint.optional(),
+    ca: z.string().min(1).optional(),
+    allowPlaintext: z.boolean().optional(),
     join: hostAddress.optional(),
     signal: signal.optional(),
     onProgress: callback.optional(),
     pool: poolOptions.optional(),
     imageBuilder: callback.optional(),
   }),
+  fingerprint,
   id: z.string().min(1),
   memoryUsageOf: z.union([z.strictObject({ sandbox: z.string() }), z.strictObject({ checkpoint: z.string() })], {
     error: "must be { sandbox: id } or { checkpoint: id }",

@@ -34,12 +34,25 @@ pub struct ServeArgs {
     /// Unix socket to listen on; its directory must have mode 0700 and is created where it is missing.
     #[arg(long, value_name = "PATH")]
     pub unix: Option<PathBuf>,
-    /// TCP address to listen on.
+    /// TCP address to listen on. One that is not of loopback is served with TLS.
     #[arg(long, value_name = "ADDR:PORT", requires = "token_file")]
     pub tcp: Option<SocketAddr>,
     /// File that holds the token which TCP clients must send (16 to 256 bytes; blanks around it are ignored).
     #[arg(long, value_name = "FILE", requires = "tcp")]
     pub token_file: Option<PathBuf>,
+    /// Certificate for TLS, PEM, with those that it was signed by. Default: one of the daemon's own, whose fingerprint is
+    /// printed when it listens.
+    #[arg(long, value_name = "FILE", requires = "tcp", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+    /// The certificate's key, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+    /// Serve TLS on a loopback address too.
+    #[arg(long, requires = "tcp")]
+    pub tls: bool,
+    /// Do without TLS where TCP clients come over a network: whoever is on the way can read the token and everything else.
+    #[arg(long, requires = "tcp", conflicts_with_all = ["tls", "tls_certificate"])]
+    pub insecure_tcp: bool,
     /// Serve GET /metrics over HTTP at this address, for scrapers; a port alone is one of this machine's loopback.
     ///
     /// Nobody is asked for a token there.

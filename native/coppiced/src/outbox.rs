@@ -147,9 +147,13 @@ impl Outgoing {
         while let Some(packet) = self.next().await {
             let mut rest = packet.bytes.as_slice();
             while !rest.is_empty() {
-                let written = tokio::time::timeout(stall, stream.write(rest))
-                    .await
-                    .map_err(|_| stalled())??;
+                let write = async {
+                    let written = stream.write(rest).await?;
+                    // Under TLS what was taken may wait to be encrypted and sent.
+                    stream.flush().await?;
+                    io::Result::Ok(written)
+                };
+                let written = tokio::time::timeout(stall, write).await.map_err(|_| stalled())??;
                 if written == 0 {
                     return Err(io::ErrorKind::WriteZero.into());
                 }

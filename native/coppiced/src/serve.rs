@@ -11,7 +11,9 @@ use nix::fcntl::{Flock, FlockArg};
 use crate::cli::ServeArgs;
 use crate::host::Config;
 use crate::server::handshake::{Token, TokenError};
+use crate::server::listener::Entrance;
 use crate::server::run::{Endpoints, ServeError, serve};
+use crate::server::tls::{Identity, Tls, TlsError};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -30,12 +32,15 @@ pub enum StartError {
     #[error("--token-file {path}: {source}")]
     Token { path: PathBuf, source: TokenError },
     #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
     Serve(#[from] ServeError),
 }
 
 pub fn run(arguments: ServeArgs) -> Result<(), StartError> {
     let idle_exit = arguments.idle_exit();
     let lock = lock(arguments.state_dir.clone())?;
+    let tls = tls(&arguments)?;
     let config = Config {
         kind: arguments.host_kind,
         vmm: file("--vmm", arguments.vmm)?,
@@ -48,7 +53,10 @@ pub fn run(arguments: ServeArgs) -> Result<(), StartError> {
         disk_reserve_bytes: arguments.disk_reserve_mib.map(|mib| mib.saturating_mul(MIB)),
     };
     let tcp = match (arguments.tcp, arguments.token_file) {
-        (Some(address), Some(path)) => Some((address, read_token(path)?)),
+        (Some(address), Some(path)) => {
+            let token = read_token(path)?;
+            Some((address, Entrance { token, tls }))
+        }
         _ => None,
     };
     let served = serve(
@@ -88,6 +96,32 @@ fn extents_directory(given: Option<PathBuf>, state_directory: &Path) -> Result<P
         path,
         source,
     })
+}
+
+/// None where no client comes over a network, or its user wants none.
+fn tls(arguments: &ServeArgs) -> Result<Option<Tls>, StartError> {
+    let Some(address) = arguments.tcp.map(|address| address.ip()) else {
+        return Ok(None);
+    };
+    let leaves_this_machine = !address.is_loopback();
+    let identity = match (&arguments.tls_certificate, &arguments.tls_key) {
+        (Some(certificate), Some(key)) => Identity {
+            certificate: certificate.clone(),
+            key: key.clone(),
+        },
+        _ if arguments.tls || (leaves_this_machine && !arguments.insecure_tcp) => {
+            Identity::own(&arguments.state_dir, address)?
+        }
+        _ => {
+            if leaves_this_machine {
+                tracing::warn!(
+                    "Listens on a network without TLS: whoever is on the way can read the token, and use it"
+                );
+            }
+            return Ok(None);
+        }
+    };
+    Ok(Some(Tls::new(&identity)?))
 }
 
 fn read_token(path: PathBuf) -> Result<Token, StartError> {

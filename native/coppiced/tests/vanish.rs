@@ -8,7 +8,7 @@ use std::fs::File;
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
-use common::{Client, Daemon, TOKEN, get, map};
+use common::{Client, Daemon, Stream, TOKEN, get, map};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
@@ -86,11 +86,15 @@ impl Cable {
 
     /// A client on the other machine.
     fn client(&self, daemon: &Daemon) -> Client {
+        self.client_through(daemon, |stream| stream)
+    }
+
+    fn client_through<S: Stream + 'static>(&self, daemon: &Daemon, through: impl FnOnce(TcpStream) -> S) -> Client {
         let theirs = File::open(format!("/proc/{}/ns/net", self.client_machine.id())).unwrap();
         setns(&theirs, CloneFlags::CLONE_NEWNET).unwrap();
         let stream = TcpStream::connect(daemon.tcp.as_ref().unwrap());
         setns(&self.ours, CloneFlags::CLONE_NEWNET).unwrap();
-        Client::greet(stream.unwrap(), |hello| hello.token = Some(TOKEN.to_owned())).unwrap()
+        Client::greet(through(stream.unwrap()), |hello| hello.token = Some(TOKEN.to_owned())).unwrap()
     }
 
     /// Whatever is sent there from now on meets silence.
@@ -117,6 +121,10 @@ fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     }
 }
 
+fn plain_daemon() -> Daemon {
+    Daemon::start_with(&["--insecure-tcp", "--tcp", &format!("{DAEMON}:0")])
+}
+
 fn vanished(daemon: &Daemon) -> Option<u64> {
     let stats = daemon.client().call("host.stats", map([]));
     get(get(&stats, "counters"), "vanishedPeers").as_u64()
@@ -125,7 +133,7 @@ fn vanished(daemon: &Daemon) -> Option<u64> {
 #[test]
 fn client_whose_network_is_gone_loses_its_sandboxes_though_nothing_was_under_way() {
     let Some(cable) = Cable::new() else { return };
-    let daemon = Daemon::start_with(&["--tcp", &format!("{DAEMON}:0")]);
+    let daemon = plain_daemon();
     let mut client = cable.client(&daemon);
     client.boot(&daemon, "");
     client.checkpoint(&daemon, "");
@@ -138,7 +146,7 @@ fn client_whose_network_is_gone_loses_its_sandboxes_though_nothing_was_under_way
 #[test]
 fn client_whose_network_is_gone_loses_its_sandboxes_though_something_was_on_its_way() {
     let Some(cable) = Cable::new() else { return };
-    let daemon = Daemon::start_with(&["--tcp", &format!("{DAEMON}:0")]);
+    let daemon = plain_daemon();
     let mut client = cable.client(&daemon);
     client.boot(&daemon, "");
     client.boot(&daemon, "");
@@ -151,9 +159,23 @@ fn client_whose_network_is_gone_loses_its_sandboxes_though_something_was_on_its_
 }
 
 #[test]
-fn client_that_is_silent_for_long_keeps_its_sandboxes() {
+fn client_whose_network_is_gone_loses_its_sandboxes_under_tls_too() {
     let Some(cable) = Cable::new() else { return };
     let daemon = Daemon::start_with(&["--tcp", &format!("{DAEMON}:0")]);
+    let mut client = cable.client_through(&daemon, |stream| common::tls::secure(&daemon, stream, DAEMON).unwrap());
+    client.boot(&daemon, "");
+    client.boot(&daemon, "");
+    daemon.wait_for_vmms(2);
+    cable.cut();
+    kill(Pid::from_raw(daemon.vmms()[0]), Signal::SIGKILL).unwrap();
+    daemon.wait_for_vmms(0);
+    assert_eq!(vanished(&daemon), Some(1));
+}
+
+#[test]
+fn client_that_is_silent_for_long_keeps_its_sandboxes() {
+    let Some(cable) = Cable::new() else { return };
+    let daemon = plain_daemon();
     let mut client = cable.client(&daemon);
     let sandbox = client.boot(&daemon, "");
     std::thread::sleep(std::time::Duration::from_secs(8));

@@ -19,6 +19,7 @@ use crate::disks::disk_by_serial;
 use crate::host::Config;
 use crate::logging::{self, LogFormatError};
 use crate::server::handshake::{Token, TokenError};
+use crate::server::listener::Entrance;
 use crate::server::run::{Endpoints, ServeError, serve};
 
 const CONFIG_SERIAL: &str = "coppice-config";
@@ -145,7 +146,14 @@ fn start() -> Result<(), CarrierError> {
     let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     let endpoints = Endpoints {
         unix: None,
-        tcp: Some((address, Token::new(&token)?)),
+        // Behind QEMU's port forwarding, which listens on loopback only.
+        tcp: Some((
+            address,
+            Entrance {
+                token: Token::new(&token)?,
+                tls: None,
+            },
+        )),
         metrics: None,
     };
     Ok(serve(config, endpoints)?)

@@ -152,6 +152,8 @@ async fn read_requests(
         match reader.read(&mut buffer).await {
             Ok(0) => return "the client closed it".to_owned(),
             Ok(read) => frames.push(&buffer[..read]),
+            // Under TLS: without saying goodbye.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return "the client closed it".to_owned(),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => return GONE.to_owned(),
             Err(error) => return error.to_string(),
         }

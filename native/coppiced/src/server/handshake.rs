@@ -38,6 +38,8 @@ pub enum HandshakeError {
     Session(#[from] SessionError),
     #[error(transparent)]
     Random(#[from] RandomError),
+    #[error("The TLS handshake failed: {0}")]
+    Insecure(std::io::Error),
     #[error("The peer closed the connection before its hello")]
     Gone,
 }
@@ -58,6 +60,8 @@ impl Typed for HandshakeError {
                 .remedy("Send the token of this host in the first frame."),
             HandshakeError::Invalid { .. } | HandshakeError::Gone => Spec::new("HANDSHAKE_INVALID", FaultDomain::User)
                 .remedy("Begin with the hello frame of docs/protocol.md."),
+            HandshakeError::Insecure(_) => Spec::new("TLS_FAILED", FaultDomain::User)
+                .remedy("Connect with coppice+tls://, and with the fingerprint or the CA of this host's certificate."),
             HandshakeError::TooLate => Spec::new("HANDSHAKE_TIMEOUT", FaultDomain::User)
                 .retryable()
                 .remedy("Send the hello frame at once after connecting."),
@@ -123,8 +127,7 @@ pub fn welcome_frame(host: &Host, session: &Session) -> Option<Vec<u8>> {
 
 /// Says why not; the connection ends after it. Who comes from a suspicious source is told later each time, or nothing.
 pub async fn refuse<S: AsyncWrite + Unpin>(host: &Host, stream: &mut S, door: Option<&Door>, error: HandshakeError) {
-    host.counters.refused_handshakes.increment();
-    log_refusal(host, door, &error);
+    note_refusal(host, door, &error);
     if let Some(door) = door.filter(|_| error.is_suspicious()) {
         let Some(held) = door.suspects.failed(door.remote.source, Instant::now()) else {
             return;
@@ -132,14 +135,21 @@ pub async fn refuse<S: AsyncWrite + Unpin>(host: &Host, stream: &mut S, door: Op
         tokio::time::sleep(held.delay).await;
     }
     let MethodError(failure) = MethodError::from(error);
-    if let Ok(frame) = encode_frame(&Greeting::Refused(failure)) {
-        // It may be gone already, or not read.
-        let _ = tokio::time::timeout(REFUSAL_DEADLINE, stream.write_all(&frame)).await;
-    }
-    let _ = stream.shutdown().await;
+    let Ok(frame) = encode_frame(&Greeting::Refused(failure)) else {
+        return;
+    };
+    let answer = async {
+        // It may be gone already.
+        let _ = stream.write_all(&frame).await;
+        let _ = stream.shutdown().await;
+    };
+    // Or not read.
+    let _ = tokio::time::timeout(REFUSAL_DEADLINE, answer).await;
 }
 
-fn log_refusal(host: &Host, door: Option<&Door>, error: &HandshakeError) {
+/// Counts and logs who is turned away.
+pub fn note_refusal(host: &Host, door: Option<&Door>, error: &HandshakeError) {
+    host.counters.refused_handshakes.increment();
     let code = error.spec().code;
     let Some(unlogged) = host.refusals.admit(code.clone(), Instant::now()) else {
         return;

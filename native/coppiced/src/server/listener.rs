@@ -7,28 +7,54 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::defaults::{MAX_UNAUTHENTICATED, MAX_UNAUTHENTICATED_OF_SOURCE};
+use crate::defaults::{HANDSHAKE_DEADLINE, MAX_UNAUTHENTICATED, MAX_UNAUTHENTICATED_OF_SOURCE};
 use crate::host::Host;
 use crate::server::connection::serve;
-use crate::server::handshake::{Door, HandshakeError, Token, refuse};
+use crate::server::handshake::{Door, HandshakeError, Token, note_refusal, refuse};
 use crate::server::remote::{Remote, Source};
 use crate::server::suspects::Suspects;
+use crate::server::tls::Tls;
 use crate::server::unix_socket::UnixSocket;
 
 /// Out of descriptors: waiting lets others give some back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// What makes an accepted connection one that a client is greeted on.
+pub trait Secure<S> {
+    type Stream;
+
+    /// Whether a client understands what is said before that.
+    const ANSWERS_RAW: bool;
+
+    async fn secure(&self, raw: S) -> io::Result<Self::Stream>;
+}
+
+/// Nobody else can read the connection: it does not leave this machine, or its user said so.
+struct Plain;
+
+impl<S> Secure<S> for Plain {
+    type Stream = S;
+
+    const ANSWERS_RAW: bool = true;
+
+    async fn secure(&self, raw: S) -> io::Result<S> {
+        Ok(raw)
+    }
+}
+
 /// Accepts for ever. Whoever may connect to the socket needs no token.
 pub async fn accept_unix(host: Rc<Host>, socket: Rc<UnixSocket>, lobby: Rc<Lobby>) {
     let accept = || async { socket.listener.accept().await.map(|(stream, _)| (stream, None)) };
-    accept_all(host, accept, lobby).await;
+    accept_all(host, accept, Rc::new(Plain), lobby).await;
 }
 
 /// Accepts for ever.
-pub async fn accept_tcp(host: Rc<Host>, listener: TcpListener, token: Rc<Token>, lobby: Rc<Lobby>) {
+pub async fn accept_tcp(host: Rc<Host>, listener: TcpListener, entrance: Entrance, lobby: Rc<Lobby>) {
+    let Entrance { token, tls } = entrance;
+    let token = Rc::new(token);
     let suspects = Rc::<Suspects>::default();
     let accept = || async {
         let (stream, address) = listener.accept().await?;
@@ -38,15 +64,26 @@ pub async fn accept_tcp(host: Rc<Host>, listener: TcpListener, token: Rc<Token>,
             token: Rc::clone(&token),
             suspects: Rc::clone(&suspects),
         };
-        Ok((stream, Some(door)))
+        io::Result::Ok((stream, Some(door)))
     };
-    accept_all(host, accept, lobby).await;
+    match tls {
+        Some(tls) => accept_all::<TcpStream, _, _>(host, accept, Rc::new(tls), lobby).await,
+        None => accept_all::<TcpStream, _, _>(host, accept, Rc::new(Plain), lobby).await,
+    }
 }
 
-async fn accept_all<S, F>(host: Rc<Host>, accept: impl Fn() -> F, lobby: Rc<Lobby>)
+/// What is asked of those who come by TCP.
+pub struct Entrance {
+    pub token: Token,
+    pub tls: Option<Tls>,
+}
+
+async fn accept_all<S, F, P>(host: Rc<Host>, accept: impl Fn() -> F, securing: Rc<P>, lobby: Rc<Lobby>)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
     F: Future<Output = io::Result<(S, Option<Door>)>>,
+    P: Secure<S> + 'static,
+    P::Stream: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     loop {
         let (mut stream, door) = match accept().await {
@@ -60,15 +97,23 @@ where
         let (host, open) = (Rc::clone(&host), lobby.open());
         match lobby.enter(door.as_ref().map(|door| door.remote.source)) {
             Some(place) => {
-                let serving = serve(host, stream, door, place);
+                let securing = Rc::clone(&securing);
                 tokio::task::spawn_local(async move {
-                    serving.await;
+                    match tokio::time::timeout(HANDSHAKE_DEADLINE, securing.secure(stream)).await {
+                        Ok(Ok(stream)) => serve(host, stream, door, place).await,
+                        Ok(Err(error)) => note_refusal(&host, door.as_ref(), &HandshakeError::Insecure(error)),
+                        Err(_) => note_refusal(&host, door.as_ref(), &HandshakeError::TooLate),
+                    }
                     drop(open);
                 });
             }
             None => {
                 tokio::task::spawn_local(async move {
-                    refuse(&host, &mut stream, door.as_ref(), HandshakeError::TooMany).await;
+                    if P::ANSWERS_RAW {
+                        refuse(&host, &mut stream, door.as_ref(), HandshakeError::TooMany).await;
+                    } else {
+                        note_refusal(&host, door.as_ref(), &HandshakeError::TooMany);
+                    }
                     drop(open);
                 });
             }

@@ -8,4 +8,5 @@ mod remote;
 mod requests;
 pub mod run;
 mod suspects;
+pub mod tls;
 pub mod unix_socket;

@@ -16,8 +16,7 @@ use crate::host::{Config, Host};
 use crate::ids::RandomError;
 use crate::metrics;
 use crate::reaper::child_signals;
-use crate::server::handshake::Token;
-use crate::server::listener::{Lobby, accept_tcp, accept_unix};
+use crate::server::listener::{Entrance, Lobby, accept_tcp, accept_unix};
 use crate::server::unix_socket::{SocketError, UnixSocket};
 
 /// After the last VMM has ended, connections may still be written to for this long.
@@ -26,7 +25,7 @@ const LAST_WORDS: Duration = Duration::from_millis(300);
 /// Where clients connect.
 pub struct Endpoints {
     pub unix: Option<std::path::PathBuf>,
-    pub tcp: Option<(SocketAddr, Token)>,
+    pub tcp: Option<(SocketAddr, Entrance)>,
     /// Where scrapers connect.
     pub metrics: Option<SocketAddr>,
 }
@@ -70,17 +69,15 @@ async fn serve_until_ordered(config: Config, endpoints: Endpoints) -> Result<(),
         println!("coppiced: listening on unix:{}", path.display());
         socket = Some(bound);
     }
-    if let Some((address, token)) = endpoints.tcp {
+    if let Some((address, entrance)) = endpoints.tcp {
         let failed = |source| ServeError::Tcp { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        accepting.spawn_local(accept_tcp(
-            Rc::clone(&host),
-            listener,
-            Rc::new(token),
-            Rc::clone(&lobby),
-        ));
-        println!("coppiced: listening on {address}");
+        match &entrance.tls {
+            Some(tls) => println!("coppiced: listening on tls://{address} {}", tls.fingerprint),
+            None => println!("coppiced: listening on {address}"),
+        }
+        accepting.spawn_local(accept_tcp(Rc::clone(&host), listener, entrance, Rc::clone(&lobby)));
     }
     if let Some(address) = endpoints.metrics {
         let bound = metrics::bind(address).await;

@@ -4,6 +4,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod exposition;
+pub mod tls;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -33,6 +34,8 @@ pub struct Daemon {
     pub directory: PathBuf,
     pub socket: PathBuf,
     pub tcp: Option<String>,
+    /// Of the certificate that it shows TCP clients.
+    pub fingerprint: Option<String>,
     /// Address of `/metrics`.
     pub metrics: Option<String>,
 }
@@ -85,12 +88,20 @@ impl Daemon {
         };
         let metrics = lines.iter().find_map(http);
         let mut others = lines.iter().filter(|line| http(line).is_none());
-        let tcp = others.find(|line| !line.starts_with("unix:")).cloned();
+        let tcp = others.find(|line| !line.starts_with("unix:"));
+        let (tcp, fingerprint) = match tcp.and_then(|line| line.strip_prefix("tls://")) {
+            Some(line) => line
+                .split_once(' ')
+                .map(|(address, digest)| (Some(address.to_owned()), Some(digest.to_owned())))
+                .unwrap(),
+            None => (tcp.cloned(), None),
+        };
         Daemon {
             child,
             directory,
             socket,
             tcp,
+            fingerprint,
             metrics,
         }
     }
