@@ -27,6 +27,27 @@ export interface Image {
   readonly id: string;
 }
 
+/** What a sandbox may take of its host. What is left out is bounded by the host alone. */
+export interface Limits {
+  /**
+   * Memory in MiB that it may add to what its checkpoint has. Who takes more loses the sandbox: `SANDBOX_LOST`, fault domain
+   * `guest`. At least 8.
+   */
+  readonly memoryMiB?: number;
+  /** Weight when several sandboxes want the processors, 1 to 10,000; 100 is the usual one. */
+  readonly cpuShare?: number;
+  /** Processors that it may keep busy, such as 0.5, also where nobody else wants them. Needs cgroups (`host.info.limits`). */
+  readonly cpuMax?: number;
+}
+
+/** Those of a template's guest too, which it has from its boot on. */
+export interface TemplateLimits extends Limits {
+  /** Processes and threads in the guest, those of its kernel (about 50) included; its kernel refuses more. At least 100. */
+  readonly processes?: number;
+  /** What is kept of its console in a second, in bytes; more is dropped, with a mark. Default 65,536, which is the most. */
+  readonly consoleBytesPerSecond?: number;
+}
+
 export interface TemplateOptions extends CallOptions {
   /** Guest memory in MiB. Default 192. */
   readonly memoryMiB?: number;
@@ -37,6 +58,11 @@ export interface TemplateOptions extends CallOptions {
    * with the memory. Default 8,192. 0: none; what the guest writes lies in its memory, of which it may fill half.
    */
   readonly diskMiB?: number;
+  /**
+   * Of the guest, and of everything that is forked from it, at any depth. A limit on memory is none on the template itself,
+   * which `memoryMiB` bounds.
+   */
+  readonly limits?: TemplateLimits;
   /** Runs once in the booted guest, before it is frozen. */
   readonly warmUp?: (sandbox: Sandbox) => Promise<void>;
   /**
@@ -50,9 +76,12 @@ export interface TemplateOptions extends CallOptions {
 export interface ForkOptions extends CallOptions {
   /** Keep the checkpoint's kernel randomness, for reproducible research. Default false: each child is reseeded. */
   readonly keepRandomness?: boolean;
+  /** In place of the checkpoint's. They hold when the fork is there. */
+  readonly limits?: Limits;
 }
 
-export interface RewindOptions extends ForkOptions {
+/** It begins with the limits of the checkpoint. */
+export interface RewindOptions extends Omit<ForkOptions, "limits"> {
   /** Default: the checkpoint that the sandbox was forked from, or put back to last. */
   readonly to?: Checkpoint;
 }
@@ -89,6 +118,11 @@ export type Template = Checkpoint;
 export interface Sandbox extends Guest, AsyncDisposable {
   /** Stages of the fork, lease or rewind that began its present life; of a child that had waited, from its first answer on. */
   readonly stages: Stages;
+  /**
+   * Other limits from now on, in place of all that it had; what is made of it from now on has them too. Throws
+   * `LIMIT_UNSUPPORTED` where the host has no means for one.
+   */
+  limit(limits: Limits, options?: CallOptions): Promise<void>;
   /** The sandbox becomes the checkpoint; it can not be used any more. */
   park(options?: CallOptions & { readonly name?: string }): Promise<Checkpoint>;
   /**
@@ -115,6 +149,14 @@ export interface HostInfo {
   readonly version: string;
   readonly memoryBytes: number;
   readonly cpus: number;
+  /** By what the host holds sandboxes to their limits. */
+  readonly limits: {
+    readonly memory: "cgroup2" | "measured";
+    readonly cpuShare: "cgroup2" | "nice" | "none";
+    readonly cpuMax: "cgroup2" | "none";
+    /** Why there are no cgroups. */
+    readonly reason?: string | undefined;
+  };
 }
 
 export interface HostStats {
@@ -129,7 +171,14 @@ export interface HostStats {
   readonly memory: { readonly totalBytes: number; readonly availableBytes: number };
   /** Where the contents of disks go. */
   readonly disk: { readonly totalBytes: number; readonly availableBytes: number };
-  readonly counters: Readonly<Record<"forks" | "parks" | "checkpoints" | "boots" | "closes" | "discarded", number>>;
+  /** Of sandboxes that have limits; others have none. */
+  readonly cgroups: number;
+  readonly counters: Readonly<
+    Record<
+      "forks" | "parks" | "checkpoints" | "boots" | "closes" | "discarded" | "memoryLimitKills" | "consoleDroppedBytes",
+      number
+    >
+  >;
 }
 
 /** Whose something on a host is: enough to tell owners apart, not enough to act for them. */

@@ -72,6 +72,15 @@ export const DEFAULTS = Object.freeze({
     /** An emulated host boots a stock kernel in about ten seconds, several times that when it is loaded. */
     bootTimeoutMs: 120 * SECOND_MS,
   }),
+  limits: Object.freeze({
+    /** More processors than any host that we know has; the daemon knows how many its own has. */
+    maxCpus: 1024,
+    /** The daemon's own bounds, which say why. */
+    minProcesses: 100,
+    maxProcesses: 4_194_304,
+    minConsoleRate: 256,
+    maxConsoleRate: 64 * 1024,
+  }),
   fork: Object.freeze({
     /** More children than this in one call is a mistake in the caller's arithmetic on any host we know. */
     maxCount: 1024,

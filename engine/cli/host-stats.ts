@@ -95,6 +95,8 @@ export function statsTable(info: HostInfo, found: HostStats, since?: Since): str
     ["sessions", number(found.sessions)],
     ["sandboxes", list(sandboxes)],
     ["checkpoints", list(checkpoints)],
+    ["limits", `memory: ${info.limits.memory}, cpuShare: ${info.limits.cpuShare}, cpuMax: ${info.limits.cpuMax}`],
+    ["cgroups", number(found.cgroups)],
     ["since start", list(counters)],
   );
   if (since !== undefined) table.push(["a second", list(rates(counters, since))]);

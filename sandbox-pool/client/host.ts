@@ -14,6 +14,7 @@ import type {
   HostStats,
   Image,
   ImageSpec,
+  Limits,
   MemoryUsage,
   Pool,
   Sandbox,
@@ -237,12 +238,15 @@ class HostHandle implements Host {
   }
 
   async #fork(checkpoint: string, count: number, options: ForkOptions): Promise<readonly ForkResult[]> {
-    const acquired = await this.#pool.acquire(checkpoint, count, options);
-    return acquired.map((result) =>
-      result.ok
-        ? { ok: true, sandbox: this.#sandbox(toLife(checkpoint, result.lease)) }
-        : { ok: false, error: result.error },
+    const { limits, ...child } = options;
+    const acquired = await this.#pool.acquire(checkpoint, count, child);
+    const forked = acquired.map(
+      (result): ForkResult =>
+        result.ok
+          ? { ok: true, sandbox: this.#sandbox(toLife(checkpoint, result.lease)) }
+          : { ok: false, error: result.error },
     );
+    return limits === undefined ? forked : await Promise.all(forked.map((result) => limited(result, limits, child)));
   }
 
   async #drop(checkpoint: string, ownership: TemplateOwnership): Promise<void> {
@@ -259,6 +263,24 @@ class HostHandle implements Host {
         throw error;
       }
     }
+  }
+}
+
+/** A fork that can't be held to the limits that were asked for is none. */
+async function limited(result: ForkResult, limits: Limits, options: CallOptions): Promise<ForkResult> {
+  if (!result.ok) {
+    return result;
+  }
+  const { signal, deadlineMs } = options;
+  try {
+    await result.sandbox.limit(limits, {
+      ...(signal === undefined ? {} : { signal }),
+      ...(deadlineMs === undefined ? {} : { deadlineMs }),
+    });
+    return result;
+  } catch (error) {
+    await result.sandbox.close().catch(() => undefined);
+    return { ok: false, error: error instanceof Error ? error : new Error(String(error)) };
   }
 }
 

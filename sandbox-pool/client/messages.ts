@@ -62,6 +62,12 @@ export const results = Object.freeze({
     version: z.string(),
     memoryBytes: count,
     cpus: count,
+    limits: z.object({
+      memory: z.enum(["cgroup2", "measured"]),
+      cpuShare: z.enum(["cgroup2", "nice", "none"]),
+      cpuMax: z.enum(["cgroup2", "none"]),
+      reason: z.string().optional(),
+    }),
   }),
   hostMetrics: z.object({ text: z.string() }),
   hostStats: z.object({
@@ -70,6 +76,7 @@ export const results = Object.freeze({
     sessions: count,
     memory: z.object({ totalBytes: count, availableBytes: count }),
     disk: z.object({ totalBytes: count, availableBytes: count }),
+    cgroups: count,
     counters: z.object({
       forks: count,
       parks: count,
@@ -77,6 +84,8 @@ export const results = Object.freeze({
       boots: count,
       closes: count,
       discarded: count,
+      memoryLimitKills: count,
+      consoleDroppedBytes: count,
     }),
   }),
   boot: sandboxId,

@@ -8,6 +8,7 @@ import type {
   ForkOptions,
   Guest,
   GuestProcess,
+  Limits,
   ProcessRow,
   Pty,
   PtyOpenOptions,
@@ -111,6 +112,18 @@ class SandboxHandle implements Sandbox, GuestWatcher {
 
   ping(options?: CallOptions): Promise<void> {
     return this.#guest.ping(options);
+  }
+
+  async limit(limits: Limits, options: CallOptions = {}): Promise<void> {
+    checkInput(inputs.limits, limits, "limits");
+    checkInput(inputs.callOptions, options, "options");
+    this.#expectUsable();
+    await this.#session.request({
+      method: "sandbox.limit",
+      params: { sandbox: this.id, limits },
+      schema: results.empty,
+      spec: options,
+    });
   }
 
   async park(options: CallOptions & { readonly name?: string } = {}): Promise<Checkpoint> {

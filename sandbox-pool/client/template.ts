@@ -3,7 +3,7 @@
 import { createHash } from "node:crypto";
 import { setTimeout } from "node:timers/promises";
 
-import type { CallOptions, Checkpoint, Image, Sandbox, Stages, TemplateOptions } from "../api.js";
+import type { CallOptions, Checkpoint, Image, Sandbox, Stages, TemplateLimits, TemplateOptions } from "../api.js";
 import { DEFAULTS } from "../defaults.js";
 import { CoppiceError } from "../errors.js";
 import type { CheckpointFacts } from "./checkpoint.js";
@@ -12,7 +12,7 @@ import type { Session } from "./session.js";
 import { checkInput, inputs } from "./validation.js";
 
 /** Counts up when what goes into a template's key changes. */
-const KEY_FORMAT = 2;
+const KEY_FORMAT = 3;
 
 export interface TemplateParts {
   readonly session: Session;
@@ -30,6 +30,7 @@ interface Size {
   readonly memoryMiB: number;
   readonly vcpus: number;
   readonly diskMiB: number;
+  readonly limits: TemplateLimits;
 }
 
 /**
@@ -47,13 +48,14 @@ export async function createTemplate(
     memoryMiB = DEFAULTS.template.memoryMiB,
     vcpus = DEFAULTS.template.vcpus,
     diskMiB = DEFAULTS.template.diskMiB,
+    limits = {},
     key,
   } = options;
-  const size = { memoryMiB, vcpus, diskMiB };
+  const size = { memoryMiB, vcpus, diskMiB, limits };
   if (key === undefined) {
     return parts.toTemplate(await freeze(parts, image, size, options), "session");
   }
-  const contentKey = templateKey([image.id, memoryMiB, vcpus, diskMiB, key, parts.hostVersion]);
+  const contentKey = templateKey([image.id, memoryMiB, vcpus, diskMiB, inOrder(limits), key, parts.hostVersion]);
   const spec = callOptions(options);
   const known = await parts.session.request({
     method: "checkpoint.lookup",
@@ -139,6 +141,13 @@ function callOptions(options: CallOptions): CallOptions {
     ...(options.signal === undefined ? {} : { signal: options.signal }),
     ...(options.deadlineMs === undefined ? {} : { deadlineMs: options.deadlineMs }),
   };
+}
+
+/** So that equal limits have equal keys, however they were written. */
+function inOrder(limits: TemplateLimits): readonly unknown[] {
+  return Object.entries(limits)
+    .filter(([, value]) => value !== undefined)
+    .sort(([left], [right]) => (left < right ? -1 : 1));
 }
 
 function templateKey(parts: readonly unknown[]): string {

@@ -116,6 +116,21 @@ const poolOptions = z.strictObject({
   latencySamples: z.number().int().positive().optional(),
 } satisfies Record<keyof WarmPoolOptions, z.ZodType>);
 
+const limits = z.strictObject({
+  memoryMiB: z.number().int().min(8).max(DEFAULTS.template.maxMemoryMiB).optional(),
+  cpuShare: z.number().int().min(1).max(10_000).optional(),
+  cpuMax: z.number().min(0.01).max(DEFAULTS.limits.maxCpus).optional(),
+});
+const templateLimits = limits.extend({
+  processes: z.number().int().min(DEFAULTS.limits.minProcesses).max(DEFAULTS.limits.maxProcesses).optional(),
+  consoleBytesPerSecond: z
+    .number()
+    .int()
+    .min(DEFAULTS.limits.minConsoleRate)
+    .max(DEFAULTS.limits.maxConsoleRate)
+    .optional(),
+});
+
 /** By what is checked; `checkInput` takes one of these. */
 export const inputs = Object.freeze({
   argv: z.array(argument).min(1, "must hold at least the program").max(MAX_ARGUMENTS),
@@ -175,7 +190,8 @@ export const inputs = Object.freeze({
   fileRemoveOptions: call.extend({ recursive: z.boolean().optional() }),
   parkOptions: call.extend({ name: name.optional() }),
   forkCount: z.number().int().min(1).max(DEFAULTS.fork.maxCount),
-  forkOptions: call.extend({ keepRandomness: z.boolean().optional() }),
+  forkOptions: call.extend({ keepRandomness: z.boolean().optional(), limits: limits.optional() }),
+  limits,
   rewindOptions: call.extend({ keepRandomness: z.boolean().optional(), to: z.looseObject({ id: name }).optional() }),
   weight: z.number().nonnegative(),
   image: z.looseObject({ id: z.string().min(1) }),
@@ -188,6 +204,7 @@ export const inputs = Object.freeze({
         error: `must be 0, or ${DEFAULTS.template.minDiskMiB} to ${DEFAULTS.template.maxDiskMiB}`,
       })
       .optional(),
+    limits: templateLimits.optional(),
     warmUp: callback.optional(),
     key: z.string().min(1).optional(),
     onProgress: callback.optional(),

@@ -16,6 +16,9 @@ import { type Fault, type FaultAction, FaultPlan, failureOf } from "./fake-fault
 import { callFakeGuest, type FakeCommand, type FakeProgram, type FakeSoftware } from "./fake-guest.js";
 import { FakeDaemonError, FakeHostState, type FakeSandbox, refusal } from "./fake-host-state.js";
 
+/** As of a daemon without cgroups. */
+const LIMIT_MEANS = { memory: "measured", cpuShare: "nice", cpuMax: "none", reason: "there are none" };
+
 export interface FakeDaemonOptions {
   /** Terminal programs by the first word of argv. */
   readonly programs?: Readonly<Record<string, FakeProgram>>;
@@ -204,7 +207,15 @@ class SocketDaemon implements FakeDaemon, FakeDaemonSide {
     const id = String(params["sandbox"] ?? params["checkpoint"] ?? params["id"]);
     switch (method) {
       case "host.info":
-        return { kind: "kvm", version: "fake", pid: process.pid, memoryBytes: 8 * 1024 ** 3, cpus: 2, uptimeMs: 1 };
+        return {
+          kind: "kvm",
+          version: "fake",
+          pid: process.pid,
+          memoryBytes: 8 * 1024 ** 3,
+          cpus: 2,
+          uptimeMs: 1,
+          limits: LIMIT_MEANS,
+        };
       case "host.metrics":
         return { text: `coppice_boots_total ${this.state.counters.boots}\n` };
       case "host.stats":

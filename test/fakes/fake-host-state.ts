@@ -52,7 +52,16 @@ export class FakeHostState {
   readonly sandboxes = new Map<string, FakeSandbox>();
   readonly checkpoints = new Map<string, FakeCheckpoint>();
   readonly images = new Set<string>();
-  readonly counters = { forks: 0, parks: 0, checkpoints: 0, boots: 0, closes: 0, discarded: 0 };
+  readonly counters = {
+    forks: 0,
+    parks: 0,
+    checkpoints: 0,
+    boots: 0,
+    closes: 0,
+    discarded: 0,
+    memoryLimitKills: 0,
+    consoleDroppedBytes: 0,
+  };
   /** A host with room for fewer refuses further children with `HOST_FULL`. */
   maxSandboxes = Number.POSITIVE_INFINITY;
   #lastId = 0;
@@ -185,6 +194,7 @@ export class FakeHostState {
       sessions,
       memory: { totalBytes: MEMORY_BYTES, availableBytes: MEMORY_BYTES - processes * CHILD_BYTES },
       disk: { totalBytes: MEMORY_BYTES, availableBytes: MEMORY_BYTES },
+      cgroups: 0,
       counters: this.counters,
     };
   }

@@ -313,6 +313,7 @@ mod tests {
         let (mut daemon, mut control) = pair();
         let event = Event::Console {
             data: vec![b'x'; 64 << 10],
+            dropped: 0,
         };
         let mut sent = 0;
         while control.has_room() {
@@ -332,7 +333,7 @@ mod tests {
                     .unwrap()
                     .unwrap()
                 {
-                    Event::Console { data } => seen += usize::from(data.len() == 64 << 10),
+                    Event::Console { data, .. } => seen += usize::from(data.len() == 64 << 10),
                     _ => return seen,
                 }
             }

@@ -87,7 +87,7 @@ impl Guest {
         })?;
         let missing = confine::confine(&kept)?;
         let disk = blank.map(|blank| Disk::new(blank, config.disk_reserve_bytes));
-        let devices = Devices::new(image, disk)?;
+        let devices = Devices::new(image, disk, config.console_bytes_per_second)?;
         stopwatch.lap("confine");
         let live = LiveVm::new(&kvm, &ram, &cpuid, config.vcpus, stopwatch)?;
         live.enter_kernel(entry)?;

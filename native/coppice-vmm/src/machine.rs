@@ -16,7 +16,7 @@ use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd, MissingBarrier};
 
 use crate::attention::Watch;
 use crate::control::{Control, ControlError, Received};
-use crate::devices::{Disk, Extent};
+use crate::devices::{Disk, Extent, Passed};
 use crate::error::VmmError;
 use crate::fork::{Side, die_with_parent, fork_sibling};
 use crate::guest::{Booted, Guest};
@@ -405,9 +405,9 @@ impl Machine {
     /// Sends what the guest has said to the last, and why it said no more.
     fn end(&mut self, reason: GuestEnd, detail: String) -> Result<(), VmmError> {
         if let Phase::Running(guest, _) | Phase::Paused(guest, ..) = &mut self.phase
-            && let Some(data) = guest.devices.take_console(true)
+            && let Some(Passed { data, dropped }) = guest.devices.take_console(true)
         {
-            self.control.send(&Event::Console { data })?;
+            self.control.send(&Event::Console { data, dropped })?;
         }
         self.control.send(&Event::GuestEnded { reason, detail })?;
         self.control.flush()?;
@@ -496,10 +496,10 @@ fn pass_on(control: &mut Control, guest: &mut Guest, console: Console) -> Result
     if guest.devices.disk_mut().is_some_and(Disk::take_extent_wish) {
         control.send(&Event::ExtentWanted)?;
     }
-    if let Some(data) = guest.devices.take_console(console == Console::All)
+    if let Some(Passed { data, dropped }) = guest.devices.take_console(console == Console::All)
         && control.has_room()
     {
-        control.send(&Event::Console { data })?;
+        control.send(&Event::Console { data, dropped })?;
     }
     Ok(())
 }

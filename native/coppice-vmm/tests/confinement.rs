@@ -221,6 +221,7 @@ fn boot(name: &str) -> Option<Family> {
         vcpus: 1,
         disk: false,
         disk_reserve_bytes: 0,
+        console_bytes_per_second: 64 * 1024,
         extra_cmdline: String::new(),
     };
     family.first.send(&Command::Boot { config }, None);

@@ -36,8 +36,15 @@ pub struct BootConfig {
     /// What the disk leaves available of the file system that its extents lie in: below it the guest's writes fail.
     #[serde(default)]
     pub disk_reserve_bytes: u64,
+    /// What of the guest's serial console is passed on in a second.
+    #[serde(default = "default_console_rate")]
+    pub console_bytes_per_second: u32,
     /// Appended to the VMM's own kernel command line.
     pub extra_cmdline: String,
+}
+
+fn default_console_rate() -> u32 {
+    64 * 1024
 }
 
 /// Daemon → VMM.
@@ -109,10 +116,12 @@ pub enum Event {
         #[serde(with = "serde_bytes")]
         data: Vec<u8>,
     },
-    /// Bytes of the guest's serial console.
+    /// Bytes of the guest's serial console. `dropped`: how many more it said before them, above its rate.
     Console {
         #[serde(with = "serde_bytes")]
         data: Vec<u8>,
+        #[serde(default)]
+        dropped: u64,
     },
     /// `at_ns`: host time at which the guest's clocks stopped.
     Paused {

@@ -34,6 +34,7 @@ pub struct Agent {
     count: u64,
     cancels: u64,
     hanging: Vec<Request>,
+    hogged: Vec<Vec<u8>>,
     resumes: u64,
     last_resume: Value,
     pub clock: GuestClock,
@@ -48,6 +49,7 @@ impl Agent {
             count: 0,
             cancels: 0,
             hanging: Vec::new(),
+            hogged: Vec::new(),
             resumes: 0,
             last_resume: Value::Nil,
             clock: GuestClock::default(),
@@ -119,11 +121,17 @@ impl Agent {
                 socket.send(&Event::ExtentWanted);
                 map([])
             }
+            "hog" => {
+                // Written, so that it is there.
+                self.hogged.push(vec![1; (argument("mib").unwrap_or(1) << 20) as usize]);
+                map([])
+            }
             "disk" => self.disk.state(),
             "die" => exit(3),
             "end" => {
                 socket.send(&Event::Console {
                     data: b"Power down\n".to_vec(),
+                    dropped: 0,
                 });
                 socket.send(&Event::GuestEnded {
                     reason: GuestEnd::Shutdown,

@@ -119,6 +119,7 @@ impl Machine {
         if let Some(text) = self.faults.value("console") {
             self.socket.send(&Event::Console {
                 data: text.as_bytes().to_vec(),
+                dropped: 0,
             });
         }
         match self.faults.value("boot") {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use crate::errors::{FaultDomain, Spec, Typed};
+use crate::limits::Limits;
 use crate::machine::process::VmmProcess;
 
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +63,8 @@ pub struct Checkpoint {
     pub made_at: Instant,
     /// Boot identity in its memory: children must have another.
     pub boot_id: String,
+    /// Of the sandboxes that are forked from it; the frozen process itself has none.
+    pub limits: Limits,
     pub process: Rc<VmmProcess>,
 }
 

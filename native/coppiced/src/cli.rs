@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::defaults::{MAX_CONSOLE_RATE, MIN_CONSOLE_RATE, MIN_CPUS};
+use crate::limits::CgroupChoice;
+
 #[derive(Debug, Parser)]
 #[command(
     name = "coppiced",
@@ -91,6 +94,37 @@ pub struct ServeArgs {
     /// with a disk. Default: a sixteenth of the file system, 64 MiB to 4 GiB.
     #[arg(long, value_name = "MIB")]
     pub disk_reserve_mib: Option<u64>,
+    /// Where to make cgroups (version 2) for sandboxes with limits: `auto` (where the daemon runs, if nothing else runs
+    /// there, as in a systemd service with Delegate=yes), `none`, or a directory that is this daemon's alone.
+    #[arg(long, value_name = "auto|none|DIR", default_value = "auto", value_parser = cgroup_choice)]
+    pub cgroup: CgroupChoice,
+    /// Memory that any sandbox may add to what its checkpoint has. Absent: as much as there is.
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(8..=65_536))]
+    pub sandbox_memory_mib: Option<u32>,
+    /// Processors that any sandbox may keep busy, such as 0.5. Needs cgroups. Absent: as many as there are.
+    #[arg(long, value_name = "N", value_parser = processors)]
+    pub sandbox_cpus: Option<f64>,
+    /// What any sandbox's console may say in a second; more is dropped, with a mark.
+    #[arg(long, value_name = "BYTES", default_value_t = MAX_CONSOLE_RATE,
+          value_parser = clap::value_parser!(u32).range(i64::from(MIN_CONSOLE_RATE)..=i64::from(MAX_CONSOLE_RATE)))]
+    pub sandbox_console_rate: u32,
+}
+
+fn cgroup_choice(given: &str) -> Result<CgroupChoice, String> {
+    match given {
+        "auto" => Ok(CgroupChoice::Auto),
+        "none" => Ok(CgroupChoice::None),
+        directory if directory.starts_with('/') => Ok(CgroupChoice::Delegated(PathBuf::from(directory))),
+        _ => Err("expected auto, none, or an absolute path".to_owned()),
+    }
+}
+
+fn processors(given: &str) -> Result<f64, String> {
+    let number = given
+        .parse()
+        .ok()
+        .filter(|number: &f64| *number >= MIN_CPUS && number.is_finite());
+    number.ok_or_else(|| format!("expected a number of at least {MIN_CPUS}"))
 }
 
 /// An address with a port, or a port of loopback: what listens for more than this machine says so.

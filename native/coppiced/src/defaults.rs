@@ -42,6 +42,32 @@ pub const CONSOLE_BYTES: usize = 64 * 1024;
 /// What of the console goes into error messages and events.
 pub const CONSOLE_TAIL_BYTES: usize = 2 * 1024;
 
+/// What a guest's console may say in a second, at most and where nothing else is asked for: a kernel's boot with all its
+/// messages is less, and the daemon keeps 64 KiB.
+pub const MAX_CONSOLE_RATE: u32 = 64 * 1024;
+
+/// A rate below it would keep even a panic from being read.
+pub const MIN_CONSOLE_RATE: u32 = 256;
+
+/// Bytes of console that the daemon reads of one VMM in a second, whatever the VMM was told to pass on.
+pub const CONSOLE_READ_RATE: u32 = 2 * 1024 * 1024;
+
+/// Range of the weights of cgroups.
+pub const MAX_CPU_SHARE: u32 = 10_000;
+
+/// The kernel's least quota is a millisecond of each hundred.
+pub const MIN_CPUS: f64 = 0.01;
+
+/// Threads in a guest: Debian's kernel and our agent have about 50 on one processor.
+pub const MIN_GUEST_PROCESSES: u32 = 100;
+
+/// Tasks in the cgroup of one sandbox: the VMM, its KVM's workers, and copies that are on their way out.
+pub const VMM_TASKS: u32 = 64;
+
+/// How often the daemon looks at the memory of a sandbox that has a limit and no cgroup: reading the page map takes 5 to 20
+/// ms of a processor.
+pub const MEMORY_LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Sandboxes alive at once: "hundreds" is what one machine is made for.
 pub const MAX_SANDBOXES: u32 = 1_024;
 

@@ -16,6 +16,7 @@ use crate::extents::Extents;
 use crate::graveyard::Graveyard;
 use crate::ids::{Ids, RandomError};
 use crate::images::Images;
+use crate::limits::{CgroupChoice, Enforcement, HostLimits};
 use crate::machine::barriers::Warned;
 use crate::machine::process::Ending;
 use crate::machine::sandbox::{Sandbox, SandboxError};
@@ -41,6 +42,9 @@ pub struct Config {
     pub memory_reserve_bytes: Option<u64>,
     /// Space that guests' disks must leave free; `None`: chosen from the file system.
     pub disk_reserve_bytes: Option<u64>,
+    pub cgroups: CgroupChoice,
+    /// The most that one sandbox may have.
+    pub limits: HostLimits,
 }
 
 /// What became of a sandbox.
@@ -72,6 +76,7 @@ pub struct Host {
     pub checkpoint_graves: Graveyard<CheckpointFate>,
     pub reaper: Reaper,
     pub admission: Admission,
+    pub enforcement: Enforcement,
     /// Hand-outs under way at once: more than the processors can run only makes each of them late, and a late hand-out
     /// has a late clock.
     pub hand_outs: Semaphore,
@@ -88,6 +93,7 @@ impl Host {
     pub fn new(config: Config) -> Result<Rc<Self>, RandomError> {
         let admission = Admission::new(config.memory_reserve_bytes);
         let extents = Arc::new(Extents::new(config.extents.clone(), config.disk_reserve_bytes));
+        let enforcement = Enforcement::new(&config.cgroups, Arc::clone(&extents));
         Ok(Rc::new(Host {
             config,
             counters: Counters::default(),
@@ -102,6 +108,7 @@ impl Host {
             checkpoint_graves: Graveyard::new(),
             reaper: Reaper::default(),
             admission,
+            enforcement,
             hand_outs: Semaphore::new(cpus() + 1),
             connections: watch::Sender::new(0),
             missing_barriers: Warned::default(),
@@ -166,6 +173,16 @@ impl Host {
             .borrow_mut()
             .insert(sandbox.id.clone(), Rc::clone(&sandbox));
         sandbox
+    }
+
+    /// A sandbox that can't be held to its limits goes on: it was promised to its owner before.
+    pub fn hold_to_limits(&self, sandbox: &Sandbox) {
+        let limits = sandbox.limits.get();
+        if !limits.is_none()
+            && let Err(error) = self.enforcement.apply(&sandbox.process, &sandbox.id, &limits)
+        {
+            tracing::warn!(sandbox = sandbox.id, %error, "A sandbox goes without its limits");
+        }
     }
 
     /// Fails where one more checkpoint is too many.

@@ -14,6 +14,7 @@ mod host;
 mod ids;
 mod images;
 mod lifecycle;
+mod limits;
 mod logging;
 mod machine;
 mod memory;

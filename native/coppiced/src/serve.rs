@@ -10,6 +10,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::cli::ServeArgs;
 use crate::host::Config;
+use crate::limits::HostLimits;
 use crate::server::handshake::{Token, TokenError};
 use crate::server::listener::Entrance;
 use crate::server::run::{Endpoints, ServeError, serve};
@@ -51,6 +52,12 @@ pub fn run(arguments: ServeArgs) -> Result<(), StartError> {
         max_sandboxes: arguments.max_sandboxes as usize,
         memory_reserve_bytes: arguments.memory_reserve_mib.map(|mib| mib.saturating_mul(MIB)),
         disk_reserve_bytes: arguments.disk_reserve_mib.map(|mib| mib.saturating_mul(MIB)),
+        cgroups: arguments.cgroup,
+        limits: HostLimits {
+            memory_mib: arguments.sandbox_memory_mib,
+            cpus: arguments.sandbox_cpus,
+            console_rate: arguments.sandbox_console_rate,
+        },
     };
     let tcp = match (arguments.tcp, arguments.token_file) {
         (Some(address), Some(path)) => {

@@ -46,6 +46,10 @@ pub struct Counters {
     pub refused_handshakes: Counter,
     /// Connections that were ended because nobody was at the other end any more.
     pub vanished_peers: Counter,
+    /// Sandboxes that were ended because they took more memory than they may.
+    pub memory_limit_kills: Counter,
+    /// Bytes that consoles said above their rate.
+    pub console_dropped_bytes: Counter,
 }
 
 #[derive(Debug, Serialize)]
@@ -62,6 +66,8 @@ pub struct CounterValues {
     pub repeated_closes: u64,
     pub refused_handshakes: u64,
     pub vanished_peers: u64,
+    pub memory_limit_kills: u64,
+    pub console_dropped_bytes: u64,
 }
 
 impl Counters {
@@ -78,6 +84,8 @@ impl Counters {
             repeated_closes: self.repeated_closes.get(),
             refused_handshakes: self.refused_handshakes.get(),
             vanished_peers: self.vanished_peers.get(),
+            memory_limit_kills: self.memory_limit_kills.get(),
+            console_dropped_bytes: self.console_dropped_bytes.get(),
         }
     }
 }

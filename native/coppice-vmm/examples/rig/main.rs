@@ -101,6 +101,7 @@ fn run(arguments: &[String]) -> ExitCode {
         vcpus: 1,
         disk: false,
         disk_reserve_bytes: 0,
+        console_bytes_per_second: 64 * 1024,
         extra_cmdline: option("--cmdline").unwrap_or_default(),
     };
     let mut rig = Rig {

@@ -96,6 +96,7 @@ pub fn bad_boots_are_refused(rig: &mut Rig) -> Outcome<()> {
         ),
         (
             coppice_wire::vmm::BootConfig {
+                console_bytes_per_second: 64 * 1024,
                 extra_cmdline: "x".repeat(3000),
                 ..good.clone()
             },

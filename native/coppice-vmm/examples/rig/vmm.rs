@@ -114,7 +114,7 @@ impl Vmm {
         loop {
             match read_message::<Event>(&mut self.socket)? {
                 None => return Err(format!("VMM {} closed its socket", self.pid).into()),
-                Some(Event::Console { data }) => self.console.extend(data),
+                Some(Event::Console { data, .. }) => self.console.extend(data),
                 Some(Event::ExtentWanted) => self.give_extent()?,
                 Some(event) => return Ok(event),
             }

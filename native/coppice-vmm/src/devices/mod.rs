@@ -4,6 +4,7 @@ use virtio_queue::Error as QueueError;
 
 mod block;
 mod console;
+mod console_meter;
 mod disk;
 mod request;
 mod ring;
@@ -31,6 +32,7 @@ pub mod drilled {
 
 pub use block::Block;
 pub use console::Console;
+pub use console_meter::Passed;
 pub use disk::{BlankFile, Disk, Extent};
 pub use ring::Abuse;
 pub use serial::{COM1_GSI, COM1_PORT, COM1_PORTS};
@@ -83,9 +85,9 @@ pub fn virtio_devices(has_disk: bool) -> usize {
 }
 
 impl Devices {
-    pub fn new(image: Block, disk: Option<Disk>) -> Result<Self, QueueError> {
+    pub fn new(image: Block, disk: Option<Disk>, console_bytes_per_second: u32) -> Result<Self, QueueError> {
         Ok(Self {
-            serial: SerialPort::new(),
+            serial: SerialPort::new(console_bytes_per_second),
             block: Transport::new(image)?,
             console: Transport::new(Console::new())?,
             disk: disk.map(Transport::new).transpose()?,
@@ -206,9 +208,9 @@ impl Devices {
     }
 
     /// Console lines that the guest has ended; with `all` also the one that it has not.
-    pub fn take_console(&mut self, all: bool) -> Option<Vec<u8>> {
+    pub fn take_console(&mut self, all: bool) -> Option<Passed> {
         if all {
-            Some(self.serial.take_rest()).filter(|rest| !rest.is_empty())
+            self.serial.take_rest()
         } else {
             self.serial.take_lines()
         }

@@ -5,9 +5,12 @@ use std::io::{self, Write};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use vm_superio::serial::NoEvents;
 use vm_superio::{Serial, Trigger};
+
+use super::console_meter::{Meter, Passed};
 
 pub const COM1_PORT: u16 = 0x3f8;
 pub const COM1_PORTS: u16 = 8;
@@ -50,14 +53,16 @@ impl Write for Output {
 pub struct SerialPort {
     uart: Serial<Request, NoEvents, Output>,
     request: Request,
+    meter: Meter,
 }
 
 impl SerialPort {
-    pub fn new() -> Self {
+    pub fn new(bytes_per_second: u32) -> Self {
         let request = Request::default();
         Self {
             uart: Serial::new(request.clone(), Output::default()),
             request,
+            meter: Meter::new(bytes_per_second),
         }
     }
 
@@ -75,18 +80,24 @@ impl SerialPort {
         self.request.0.swap(false, Ordering::Relaxed)
     }
 
-    /// Output that is worth passing on: whole lines, or long pieces of one.
-    pub fn take_lines(&mut self) -> Option<Vec<u8>> {
+    /// Output that is worth passing on, whole lines or long pieces of one, as far as the guest's rate allows.
+    pub fn take_lines(&mut self) -> Option<Passed> {
         let bytes = &self.uart.writer().bytes;
         if bytes.last() == Some(&b'\n') || bytes.len() >= LINE_BYTES {
-            Some(self.take_rest())
+            let bytes = self.take();
+            self.meter.pass(bytes, Instant::now)
         } else {
             None
         }
     }
 
     /// All output.
-    pub fn take_rest(&mut self) -> Vec<u8> {
+    pub fn take_rest(&mut self) -> Option<Passed> {
+        let bytes = self.take();
+        self.meter.rest(bytes)
+    }
+
+    fn take(&mut self) -> Vec<u8> {
         mem::take(&mut self.uart.writer_mut().bytes)
     }
 }

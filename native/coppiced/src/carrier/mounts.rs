@@ -27,6 +27,8 @@ const QUIET: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV).union(MsFlags
 /// Where the contents of guests' disks go. Half of the memory may be in there, which is a tmpfs's default.
 pub const EXTENTS: &str = "/extents";
 
+pub const CGROUPS: &str = "/sys/fs/cgroup";
+
 const MOUNTS: [Mount; 7] = [
     Mount {
         kind: "proc",
@@ -67,7 +69,7 @@ const MOUNTS: [Mount; 7] = [
     // Without favordynmods making a VM takes 10 ms instead of 1: KVM starts a thread that changes its cgroup.
     Mount {
         kind: "cgroup2",
-        target: "/sys/fs/cgroup",
+        target: CGROUPS,
         flags: QUIET,
         options: "favordynmods",
     },

@@ -17,6 +17,7 @@ use crate::cli::HostKind;
 use crate::defaults::{DISK_WAIT, MAX_SANDBOXES};
 use crate::disks::disk_by_serial;
 use crate::host::Config;
+use crate::limits::{CgroupChoice, HostLimits};
 use crate::logging::{self, LogFormatError};
 use crate::server::handshake::{Token, TokenError};
 use crate::server::listener::Entrance;
@@ -142,6 +143,8 @@ fn start() -> Result<(), CarrierError> {
         max_sandboxes: MAX_SANDBOXES as usize,
         memory_reserve_bytes: None,
         disk_reserve_bytes: None,
+        cgroups: CgroupChoice::Root(PathBuf::from(mounts::CGROUPS)),
+        limits: HostLimits::default(),
     };
     let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     let endpoints = Endpoints {

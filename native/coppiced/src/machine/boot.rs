@@ -10,6 +10,7 @@ use coppice_wire::vmm::{BootConfig, Command, Event, Stages};
 use crate::errors::{FaultDomain, Spec, Typed};
 use crate::extents::ExtentError;
 use crate::host::Host;
+use crate::limits::{GuestLimits, Limits};
 use crate::machine::control_socket::control_socket;
 use crate::machine::custody::Custody;
 use crate::machine::handout::{HandOut, HandOutError, hand_out, micros_since};
@@ -93,6 +94,7 @@ pub struct BootSpec {
     pub vcpus: u8,
     /// First contents of its disk, where it has one.
     pub disk: Option<Vec<u8>>,
+    pub limits: GuestLimits,
     pub timeout: Duration,
 }
 
@@ -112,6 +114,7 @@ pub async fn boot(host: &Rc<Host>, session: &Session, spec: BootSpec) -> Result<
     let custody = Custody::new(host, &sandbox);
     host.reaper.register(spawn_vmm(&host.config.vmm, theirs)?, &process);
     process.set_worth(Worth::Sandbox);
+    hold_to_limits(host, &sandbox, &spec.limits);
     tracing::info!(sandbox = sandbox.id, image = %spec.image.display(), memory_mib = spec.memory_mib, "Booting");
 
     let timeout = spec.timeout;
@@ -146,6 +149,17 @@ pub async fn boot(host: &Rc<Host>, session: &Session, spec: BootSpec) -> Result<
     })
 }
 
+/// A guest that boots is bounded by its size: a limit on memory is one on what a fork adds to its checkpoint.
+fn hold_to_limits(host: &Rc<Host>, sandbox: &Sandbox, limits: &GuestLimits) {
+    let of_forks = limits.of_host();
+    sandbox.limits.set(Limits {
+        memory_mib: None,
+        ..of_forks
+    });
+    host.hold_to_limits(sandbox);
+    sandbox.limits.set(of_forks);
+}
+
 /// Until the agent says that it is ready.
 async fn boot_guest(host: &Host, sandbox: &Sandbox, spec: BootSpec) -> Result<Stages, BootError> {
     let process = &sandbox.process;
@@ -162,7 +176,8 @@ async fn boot_guest(host: &Host, sandbox: &Sandbox, spec: BootSpec) -> Result<St
         vcpus: spec.vcpus,
         disk: spec.disk.is_some(),
         disk_reserve_bytes,
-        extra_cmdline: host.config.kind.guest_command_line().to_owned(),
+        extra_cmdline: command_line(host, &spec.limits),
+        console_bytes_per_second: (spec.limits.console_bytes_per_second).unwrap_or(host.config.limits.console_rate),
     };
     let failed = |source| match source {
         VmmError::Ended(ending) => ended(process, ending),
@@ -188,6 +203,14 @@ async fn boot_guest(host: &Host, sandbox: &Sandbox, spec: BootSpec) -> Result<St
     }
     stages.push(("boot".to_owned(), micros_since(begin)));
     Ok(stages)
+}
+
+fn command_line(host: &Host, limits: &GuestLimits) -> String {
+    let ours = host.config.kind.guest_command_line();
+    match limits.kernel_arguments() {
+        Some(arguments) => format!("{ours} {arguments}").trim_start().to_owned(),
+        None => ours.to_owned(),
+    }
 }
 
 fn ended(process: &VmmProcess, ending: Ending) -> BootError {

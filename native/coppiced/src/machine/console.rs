@@ -1,13 +1,19 @@
 //! The end of a guest's serial console.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
-use crate::defaults::{CONSOLE_BYTES, CONSOLE_TAIL_BYTES};
+use crate::defaults::{CONSOLE_BYTES, CONSOLE_READ_RATE, CONSOLE_TAIL_BYTES};
+
+/// What is read in this time is looked at as a whole.
+const SPAN: Duration = Duration::from_millis(250);
 
 /// Keeps the last `CONSOLE_BYTES` bytes.
 #[derive(Debug, Default)]
 pub struct Console {
     bytes: VecDeque<u8>,
+    /// When the present span began, and what was read in it.
+    span: Option<(Instant, usize)>,
 }
 
 impl Console {
@@ -16,6 +22,20 @@ impl Console {
         let excess = (self.bytes.len() + data.len()).saturating_sub(CONSOLE_BYTES);
         self.bytes.drain(..excess);
         self.bytes.extend(data);
+    }
+
+    /// How long to wait before more is read.
+    pub fn pause_after(&mut self, bytes: usize, now: Instant) -> Duration {
+        let allowed = CONSOLE_READ_RATE as usize / 4;
+        let (begin, read) = self
+            .span
+            .filter(|(begin, _)| now.saturating_duration_since(*begin) < SPAN)
+            .unwrap_or((now, 0));
+        self.span = Some((begin, read + bytes));
+        match read + bytes > allowed {
+            true => SPAN.saturating_sub(now.saturating_duration_since(begin)),
+            false => Duration::ZERO,
+        }
     }
 
     pub fn contents(&self) -> Vec<u8> {
@@ -48,6 +68,19 @@ mod tests {
         assert!(console.contents().ends_with(b"aend"));
         console.push(&vec![b'b'; 3 * CONSOLE_BYTES]);
         assert_eq!(console.contents(), vec![b'b'; CONSOLE_BYTES]);
+    }
+
+    #[test]
+    fn console_that_never_ends_is_read_at_its_rate() {
+        let (mut console, begin) = (Console::default(), Instant::now());
+        let (mut now, mut read) = (begin, 0);
+        while now - begin < Duration::from_secs(10) {
+            read += 4096;
+            now += console.pause_after(4096, now) + Duration::from_micros(1);
+        }
+        let rate = read / 10;
+        assert!((1..=CONSOLE_READ_RATE as usize + 4 * 4096).contains(&rate), "{rate}");
+        assert_eq!(Console::default().pause_after(CONSOLE_BYTES, begin), Duration::ZERO);
     }
 
     #[test]

@@ -109,7 +109,11 @@ pub async fn copy(host: &Rc<Host>, sandbox: &Sandbox, name: Option<String>) -> R
     if let Some(ending) = process.ending() {
         return Err(of_copy(VmmError::Ended(ending)));
     }
-    process.later(|process| process.set_worth(Worth::Checkpoint));
+    let (source, copied_on) = (Rc::clone(&sandbox.process), Rc::clone(host));
+    process.later(move |process| {
+        process.set_worth(Worth::Checkpoint);
+        copied_on.enforcement.release_copy(&source, process);
+    });
     orphan.keep();
     let checkpoint = sandbox.to_checkpoint(id, name, delta, process);
     Ok((checkpoint, vmm_stages(stages)))

@@ -140,9 +140,11 @@ pub async fn fork_child(
         State::Booting,
         if spec.run_ahead { State::Ready } else { State::Leased },
     )?;
-    process.later(|process| {
+    let (limited_on, limited) = (Rc::clone(host), Rc::clone(&sandbox));
+    process.later(move |process| {
         process.set_worth(Worth::Sandbox);
         process.prepare_park();
+        limited_on.hold_to_limits(&limited);
     });
     custody.release();
     host.counters.forks.increment();

@@ -25,7 +25,7 @@ pub enum Worth {
 }
 
 /// Whether this daemon may give a process back the priority that it took from it.
-fn may_raise_priority() -> bool {
+pub fn may_raise_priority() -> bool {
     static MAY: OnceLock<bool> = OnceLock::new();
     // The limit counts down from nice 20.
     const NICE_0: u64 = 20;
@@ -46,12 +46,13 @@ pub fn set_worth(pid: Pid, worth: Worth) {
 
 /// Whether somebody waits for what the process does now. A hint to the scheduler, which a daemon that may not raise
 /// priorities does without: what it lowered it could not raise again. `pid`: a child that is not collected yet.
-pub fn set_urgency(pid: Pid, urgency: Urgency) {
+/// `foreground_nice`: its priority when somebody waits.
+pub fn set_urgency(pid: Pid, urgency: Urgency, foreground_nice: i32) {
     if !may_raise_priority() {
         return;
     }
     let nice = match urgency {
-        Urgency::Foreground => 0,
+        Urgency::Foreground => foreground_nice,
         Urgency::Background => BACKGROUND_NICE,
     };
     // SAFETY: takes no pointers.

@@ -14,6 +14,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::defaults::{CHORES_DELAY, CONTROL_DEADLINE, MAX_CLOCK_ERROR};
 use crate::extents::NewExtent;
+use crate::limits::Held;
 use crate::machine::agent_link::{AgentLink, Cut};
 use crate::machine::console::Console;
 use crate::machine::extent_grant::ExtentGrant;
@@ -28,6 +29,8 @@ pub enum Ending {
     Guest { reason: GuestEnd, detail: String },
     /// The guest or its VMM sent what it must not send; the daemon killed the process.
     Hostile { detail: String },
+    /// It took more than its limits allow.
+    OverLimit { detail: String },
     /// The process ended by itself or was killed by somebody.
     Died { detail: String },
     /// The daemon closed it.
@@ -54,6 +57,7 @@ impl Ending {
                 ..
             } => "deviceAbuse",
             Ending::Hostile { .. } => "poisoned",
+            Ending::OverLimit { .. } => "memoryLimit",
             Ending::Died { .. } => "vmmDied",
             Ending::Closed => "closed",
         }
@@ -61,13 +65,25 @@ impl Ending {
 
     pub fn detail(&self) -> &str {
         match self {
-            Ending::Guest { detail, .. } | Ending::Hostile { detail } | Ending::Died { detail } => detail,
+            Ending::Guest { detail, .. }
+            | Ending::Hostile { detail }
+            | Ending::OverLimit { detail }
+            | Ending::Died { detail } => detail,
             Ending::Closed => "",
         }
     }
 
+    pub fn over_memory() -> Self {
+        Ending::OverLimit {
+            detail: "it took more memory than `limits.memoryMiB` allows".to_owned(),
+        }
+    }
+
     pub fn is_guests_fault(&self) -> bool {
-        matches!(self, Ending::Guest { .. } | Ending::Hostile { .. })
+        matches!(
+            self,
+            Ending::Guest { .. } | Ending::Hostile { .. } | Ending::OverLimit { .. }
+        )
     }
 }
 
@@ -158,6 +174,10 @@ pub struct VmmProcess {
     pub role: RefCell<Role>,
     pid: Cell<Option<Pid>>,
     pub extent: ExtentGrant,
+    /// The limits that it is held to.
+    pub held: Held,
+    /// Its priority when somebody waits for it.
+    foreground_nice: Cell<i32>,
     lending: Lending,
     /// Forks of it, a checkpoint, that somebody waits for.
     awaited_forks: Cell<u32>,
@@ -217,6 +237,8 @@ impl VmmProcess {
             role: RefCell::new(role),
             pid: Cell::new(None),
             extent: ExtentGrant::default(),
+            held: Held::default(),
+            foreground_nice: Cell::new(0),
             lending: Lending::default(),
             awaited_forks: Cell::new(0),
             stop: Cell::new(None),
@@ -240,7 +262,7 @@ impl VmmProcess {
     }
 
     /// `None` once the reaper has collected it: from then on the number may be another process's.
-    fn living_pid(&self) -> Option<Pid> {
+    pub fn living_pid(&self) -> Option<Pid> {
         self.pid.get().filter(|_| self.exit.borrow().is_none())
     }
 
@@ -269,7 +291,7 @@ impl VmmProcess {
     }
 
     /// Does something that can wait, when what is under way has been answered.
-    pub fn later(self: &Rc<Self>, act: impl FnOnce(&VmmProcess) + 'static) {
+    pub fn later(self: &Rc<Self>, act: impl FnOnce(&Rc<VmmProcess>) + 'static) {
         let process = Rc::clone(self);
         tokio::task::spawn_local(async move {
             tokio::time::sleep(CHORES_DELAY).await;
@@ -295,8 +317,13 @@ impl VmmProcess {
 
     pub fn set_urgency(&self, urgency: Urgency) {
         if let Some(pid) = self.living_pid() {
-            priority::set_urgency(pid, urgency);
+            priority::set_urgency(pid, urgency, self.foreground_nice.get());
         }
+    }
+
+    /// Takes effect when its urgency is set next. Whether it is another than before.
+    pub fn set_foreground_nice(&self, nice: i32) -> bool {
+        self.foreground_nice.replace(nice) != nice
     }
 
     pub fn id(&self) -> String {

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crate::checkpoints::{Checkpoint, Delta, Owner};
 use crate::errors::{FaultDomain, Spec, Typed};
+use crate::limits::Limits;
 use crate::machine::process::{Ending, VmmProcess};
 use crate::machine::state::{State, StateCell};
 
@@ -25,6 +26,8 @@ pub enum SandboxError {
         reason: &'static str,
         detail: String,
     },
+    #[error("Sandbox {id} is gone: {detail}")]
+    OverLimit { id: String, detail: String },
     #[error("Sandbox {id} is gone: its VMM process ended ({detail})")]
     VmmDied { id: String, detail: String },
     #[error("The guest of sandbox {id} reads nothing: too much waits for its agent, and a request was dropped")]
@@ -58,6 +61,9 @@ impl Typed for SandboxError {
             }
             SandboxError::GuestEnded { .. } => Spec::new("SANDBOX_LOST", FaultDomain::Guest)
                 .remedy(fork_again)
+                .poisons(),
+            SandboxError::OverLimit { .. } => Spec::new("SANDBOX_LOST", FaultDomain::Guest)
+                .remedy("Give it a higher limit, or have it do less, and fork the checkpoint again.")
                 .poisons(),
             SandboxError::VmmDied { .. } => Spec::new("SANDBOX_LOST", FaultDomain::Host)
                 .retryable()
@@ -95,6 +101,10 @@ impl SandboxError {
                 id,
                 reason: detail.clone(),
             },
+            Ending::OverLimit { detail } => SandboxError::OverLimit {
+                id,
+                detail: detail.clone(),
+            },
             Ending::Died { detail } => SandboxError::VmmDied {
                 id,
                 detail: detail.clone(),
@@ -117,6 +127,8 @@ pub struct Sandbox {
     pub inherited_boot_id: String,
     /// Boot identity of its present life; empty until it has one.
     pub boot_id: RefCell<String>,
+    /// What it may take of the host; what is made of it inherits them.
+    pub limits: Cell<Limits>,
     poison: RefCell<Option<String>>,
     operation: Cell<Option<&'static str>>,
 }
@@ -132,6 +144,7 @@ impl Sandbox {
             state: StateCell::new(),
             inherited_boot_id: from.map(|checkpoint| checkpoint.boot_id.clone()).unwrap_or_default(),
             boot_id: RefCell::default(),
+            limits: Cell::new(from.map(|checkpoint| checkpoint.limits).unwrap_or_default()),
             poison: RefCell::default(),
             operation: Cell::new(None),
         }
@@ -193,6 +206,7 @@ impl Sandbox {
             delta,
             made_at: Instant::now(),
             boot_id: self.boot_id.borrow().clone(),
+            limits: self.limits.get(),
             process,
         }
     }

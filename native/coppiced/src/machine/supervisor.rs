@@ -1,7 +1,7 @@
 //! The task that reads what one VMM process says, until its end.
 
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use coppice_wire::vmm::Event;
 use coppice_wire::{FrameReader, decode};
@@ -55,7 +55,13 @@ async fn settle(host: &Host, process: &VmmProcess, ending: Option<Ending>) {
             .unwrap_or_else(|_| "still exiting".into()),
         None => "before it had a pid".into(),
     };
-    process.set_ending(Ending::Died { detail: how });
+    process.set_ending(match host.enforcement.ended(process) {
+        true => Ending::over_memory(),
+        false => Ending::Died { detail: how },
+    });
+    if matches!(process.ending(), Some(Ending::OverLimit { .. })) {
+        host.counters.memory_limit_kills.increment();
+    }
     host.process_ended(process);
     process.set_settled();
 }
@@ -106,7 +112,7 @@ async fn read_until_end(host: &Host, process: &VmmProcess, socket: Reader) -> Op
 async fn handle(host: &Host, process: &VmmProcess, event: Event) -> Result<(), Ending> {
     match event {
         Event::Agent { data } => relay(host, process, &data).await?,
-        Event::Console { data } => process.console.borrow_mut().push(&data),
+        Event::Console { data, dropped } => take_console(host, process, &data, dropped).await,
         Event::ExtentWanted => give_extent(host, process)?,
         Event::GuestEnded { reason, detail } => {
             process.set_ending(Ending::Guest {
@@ -129,6 +135,16 @@ async fn handle(host: &Host, process: &VmmProcess, event: Event) -> Result<(), E
         }
     }
     Ok(())
+}
+
+/// A VMM that says more than any guest of ours may is read more slowly, at its own cost.
+async fn take_console(host: &Host, process: &VmmProcess, data: &[u8], dropped: u64) {
+    host.counters.console_dropped_bytes.add(dropped);
+    process.console.borrow_mut().push(data);
+    let pause = process.console.borrow_mut().pause_after(data.len(), Instant::now());
+    if !pause.is_zero() {
+        tokio::time::sleep(pause).await;
+    }
 }
 
 /// What the guest writes first has waited for this: where there is no file, its writes fail.

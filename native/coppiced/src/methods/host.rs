@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::extents::DiskSpace;
 use crate::host::cpus;
+use crate::limits::Means;
 use crate::memory::{MachineMemory, machine_memory};
 use crate::methods::{Answer, Context, Outcome};
 use crate::metrics;
@@ -24,6 +25,7 @@ struct Info {
     memory_bytes: u64,
     cpus: usize,
     uptime_ms: u64,
+    limits: Means,
 }
 
 #[derive(Serialize)]
@@ -39,6 +41,7 @@ struct Stats {
     sessions: usize,
     memory: MachineMemory,
     disk: DiskSpace,
+    cgroups: usize,
     counters: CounterValues,
 }
 
@@ -57,6 +60,7 @@ pub fn info(context: &Context, params: Value) -> Outcome {
         memory_bytes: machine_memory()?.total_bytes,
         cpus: cpus(),
         uptime_ms: u64::try_from(host.started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
+        limits: host.enforcement.means(),
     })
 }
 
@@ -71,6 +75,7 @@ pub fn stats(context: &Context, params: Value) -> Outcome {
         memory: machine_memory()?,
         // Where no file can be made there is no room.
         disk: host.extents.space().unwrap_or_default(),
+        cgroups: host.enforcement.groups(),
         counters: host.counters.values(),
     })
 }

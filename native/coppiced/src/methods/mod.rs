@@ -159,6 +159,7 @@ async fn dispatch(method: Method, context: &Context, params: Value) -> Outcome {
         Method::SandboxFork => fork::fork(context, params).await,
         Method::SandboxLease => sandbox::lease(context, params).await,
         Method::SandboxCall => call::call(context, params).await,
+        Method::SandboxLimit => sandbox::limit(context, params),
         Method::SandboxPark => sandbox::park(context, params).await,
         Method::SandboxCheckpoint => sandbox::checkpoint(context, params).await,
         Method::SandboxClose => sandbox::close(context, params).await,

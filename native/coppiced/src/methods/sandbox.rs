@@ -12,6 +12,7 @@ use crate::checkpoints::Delta;
 use crate::defaults::LEASE_ANSWER_DELAY;
 use crate::errors::{FaultDomain, MethodError, Spec, Typed};
 use crate::ids::is_id;
+use crate::limits::{GuestLimits, Limits};
 use crate::machine::agent_link::Cut;
 use crate::machine::boot::{self, BootSpec};
 use crate::machine::copy::{CopyError, copy};
@@ -43,6 +44,15 @@ struct Boot {
     timeout_ms: i64,
     #[serde(default, with = "serde_bytes")]
     disk: Option<Vec<u8>>,
+    #[serde(default)]
+    limits: GuestLimits,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Limit {
+    sandbox: String,
+    limits: Limits,
 }
 
 #[derive(Serialize)]
@@ -141,11 +151,14 @@ pub async fn boot(context: &Context, params: Value) -> Outcome {
     let vcpus = within("vcpus", params.vcpus, 1, MAX_VCPUS)?;
     let timeout_ms = within("timeoutMs", params.timeout_ms, 1, MAX_BOOT_TIMEOUT_MS)?;
     params.disk.as_deref().map_or(Ok(()), check_disk)?;
+    let limits = params.limits.checked(&context.host.config.limits)?;
+    context.host.enforcement.require(&limits.of_host())?;
     let spec = BootSpec {
         image: context.host.images.path(&params.image)?,
         memory_mib: u32::try_from(memory_mib).unwrap_or(u32::MAX),
         vcpus: u8::try_from(vcpus).unwrap_or(u8::MAX),
         disk: params.disk,
+        limits,
         timeout: Duration::from_millis(timeout_ms),
     };
     let made = boot::boot(&context.host, &context.session, spec).await?;
@@ -191,6 +204,19 @@ pub async fn lease(context: &Context, params: Value) -> Outcome {
     )
 }
 
+/// Holds a sandbox to other limits from now on.
+pub fn limit(context: &Context, params: Value) -> Outcome {
+    let params: Limit = values::params(params)?;
+    let host = &context.host;
+    let limits = params.limits.checked(&host.config.limits)?;
+    host.enforcement.require(&limits)?;
+    let sandbox = host.sandbox(&context.session.id, &params.sandbox)?;
+    sandbox.require(State::Leased)?;
+    host.enforcement.apply(&sandbox.process, &sandbox.id, &limits)?;
+    sandbox.limits.set(limits);
+    Ok(Answer::empty())
+}
+
 pub async fn park(context: &Context, params: Value) -> Outcome {
     let params: Park = values::params(params)?;
     check_name(&params)?;
@@ -212,8 +238,10 @@ pub async fn park(context: &Context, params: Value) -> Outcome {
         }
     };
     sandbox.process.set_stopped_at_ns(at_ns);
-    sandbox.process.later(|process| {
+    let parked_on = Rc::clone(host);
+    sandbox.process.later(move |process| {
         process.set_worth(Worth::Checkpoint);
+        parked_on.enforcement.release(process);
         process.rest();
     });
     sandbox.require_state(State::Leased)?;

@@ -19,6 +19,7 @@ pub enum Method {
     SandboxFork,
     SandboxLease,
     SandboxCall,
+    SandboxLimit,
     SandboxPark,
     SandboxCheckpoint,
     SandboxClose,
@@ -42,7 +43,7 @@ const BOOT: Duration = Duration::from_secs(610);
 /// A guest program may run for long; clients say what they want to wait.
 const CALL: Duration = Duration::from_secs(600);
 
-const TABLE: [(&str, Method, Duration); 23] = [
+const TABLE: [(&str, Method, Duration); 24] = [
     ("host.info", Method::HostInfo, LOOK),
     ("host.stats", Method::HostStats, LOOK),
     ("host.list", Method::HostList, LIST),
@@ -56,6 +57,7 @@ const TABLE: [(&str, Method, Duration); 23] = [
     ("sandbox.fork", Method::SandboxFork, OPERATION),
     ("sandbox.lease", Method::SandboxLease, OPERATION),
     ("sandbox.call", Method::SandboxCall, CALL),
+    ("sandbox.limit", Method::SandboxLimit, LOOK),
     ("sandbox.park", Method::SandboxPark, OPERATION),
     ("sandbox.checkpoint", Method::SandboxCheckpoint, OPERATION),
     ("sandbox.close", Method::SandboxClose, LOOK),

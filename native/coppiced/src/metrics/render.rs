@@ -61,6 +61,11 @@ fn holdings(text: &mut Exposition, host: &Host) -> Result<(), MemoryError> {
         shared as u64,
     );
     gauge("coppice_sessions", "Sessions of clients.", host.sessions.count() as u64);
+    gauge(
+        "coppice_cgroups",
+        "Cgroups of sandboxes that have limits.",
+        host.enforcement.groups() as u64,
+    );
     let connections = *host.connections.borrow();
     gauge(
         "coppice_connections",
@@ -144,6 +149,16 @@ fn counters(text: &mut Exposition, values: &CounterValues) {
             "coppice_vanished_peers_total",
             "Connections that were ended because nobody was at the other end.",
             values.vanished_peers,
+        ),
+        (
+            "coppice_memory_limit_kills_total",
+            "Sandboxes that were ended because they took more memory than they may.",
+            values.memory_limit_kills,
+        ),
+        (
+            "coppice_console_dropped_bytes_total",
+            "Bytes that guests' consoles said above their rate.",
+            values.console_dropped_bytes,
         ),
     ] {
         text.single(name, Kind::Counter, help, value);
