@@ -19,8 +19,8 @@ let template: Checkpoint;
 beforeAll(async () => {
   host = await connectHost({ onProgress: (message) => console.error(message), pool: { maxReady: 0 } });
   template = await host.templates.create(await host.images.build(IMAGE), {
-    key: "test/limits.e2e.test.ts 1",
-    limits: { processes: 200, consoleBytesPerSecond: 4_096 },
+    key: "test/limits.e2e.test.ts",
+    limits: { processes: 200, consoleBytesPerSecond: 256 },
   });
 });
 
@@ -29,7 +29,8 @@ afterAll(async () => {
 });
 
 async function shell(sandbox: Sandbox, script: string): Promise<string> {
-  const { stdout, stderr, exitCode } = await sandbox.exec(["/bin/sh", "-c", script]);
+  const patience = { timeoutMs: LIMIT.timeout, deadlineMs: LIMIT.timeout };
+  const { stdout, stderr, exitCode } = await sandbox.exec(["/bin/sh", "-c", script], patience);
   if (exitCode !== 0) throw new Error(`${script}: exit code ${exitCode}: ${stderr}`);
   return stdout;
 }
@@ -38,7 +39,7 @@ async function shell(sandbox: Sandbox, script: string): Promise<string> {
 const COUNTER = "i=0; while :; do i=$((i+1)); [ $((i%500)) = 0 ] && echo $i > /run/count; done";
 
 async function spin(sandbox: Sandbox): Promise<void> {
-  await sandbox.exec(["/bin/sh", "-c", COUNTER], { background: true, name: "spin" });
+  await sandbox.exec(["/bin/sh", "-c", COUNTER], { background: true, name: "spin", deadlineMs: LIMIT.timeout });
 }
 
 async function counted(sandbox: Sandbox): Promise<number> {
@@ -85,16 +86,16 @@ describe("memory", () => {
 
 describe("the processors", () => {
   it("are shared by weight: one that spins does not starve its siblings", async () => {
-    await using greedy = await template.fork({ limits: { cpuShare: 10 } });
-    await using other = await template.fork({ limits: { cpuShare: 1_000 } });
+    await using greedy = await template.fork({ limits: { cpuShare: 50 } });
+    await using other = await template.fork({ limits: { cpuShare: 500 } });
     await Promise.all([spin(greedy), spin(other)]);
     await vi.waitFor(async () => expect(await counted(greedy)).toBeGreaterThan(0), LIMIT);
     await vi.waitFor(async () => expect(await counted(other)).toBeGreaterThan(0), LIMIT);
     const before = [await counted(greedy), await counted(other)] as const;
     await sleep(10_000);
     const ran = [(await counted(greedy)) - before[0], (await counted(other)) - before[1]] as const;
-    // A hundred to one by weight; a busy host may round.
-    expect(ran[1]).toBeGreaterThan(5 * ran[0]);
+    // Ten to one by weight. Answering the questions takes its part, too.
+    expect(ran[1]).toBeGreaterThan(3 * ran[0]);
   });
 
   it("are kept from one that has had its part", async ({ skip }) => {
@@ -132,8 +133,8 @@ describe("a guest", () => {
     const dropped = (await host.stats()).counters.consoleDroppedBytes;
     await using neighbour = await template.fork();
     await using sandbox = await template.fork();
-    const line = "x".repeat(99);
-    await shell(sandbox, `i=0; while [ $i -lt 1000 ]; do echo ${line} > /dev/ttyS0; i=$((i+1)); done`);
+    // A minute and a half of what it may, and what it may at once.
+    await shell(sandbox, `yes ${"x".repeat(99)} | head -c 40000 > /dev/ttyS0`);
     expect(await shell(neighbour, "echo well")).toBe("well\n");
     await sleep(3_000);
     await shell(sandbox, "echo the last words > /dev/ttyS0");

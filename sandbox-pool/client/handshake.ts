@@ -3,7 +3,7 @@
 import { connect as connectSocket, type Socket } from "node:net";
 
 import { abortError, onAbort } from "../abort.js";
-import type { HostAddress } from "../api.js";
+import type { HostAddress, TlsTrust } from "../api.js";
 import { DEFAULTS } from "../defaults.js";
 import { CoppiceError } from "../errors.js";
 import { decode, encode } from "./codec.js";
@@ -33,13 +33,13 @@ export async function dial(options: DialOptions): Promise<Connection> {
   if (options.signal?.aborted === true) {
     throw dialError(undefined, where, options.signal);
   }
-  const socket = await openSocket(options).catch((error: unknown) => {
-    throw dialError(error, where, options.signal);
-  });
+  // Whoever aborts right after this call is heard: nothing is awaited before there are listeners, but for a TLS handshake.
+  const socket = isSecure(options.endpoint) ? await openSecure(options.endpoint, options) : openPlain(options.endpoint);
   socket.setNoDelay(true);
   socket.setKeepAlive(true, DEFAULTS.connection.keepAliveMs);
   const reader = new FrameReader();
   try {
+    options.signal?.throwIfAborted();
     const welcome = await greet(socket, reader, options);
     return createConnection(socket, reader, welcome);
   } catch (error) {
@@ -48,16 +48,27 @@ export async function dial(options: DialOptions): Promise<Connection> {
   }
 }
 
-/** Without TLS it is still connecting: what is written waits for that. */
-async function openSocket(options: DialOptions): Promise<Socket> {
-  const { endpoint, signal, timeoutMs = DEFAULTS.connection.connectTimeoutMs } = options;
-  if ("unix" in endpoint) {
-    return connectSocket(endpoint.unix);
+type SecureEndpoint = Extract<Endpoint, { host: string }> & { readonly tls: TlsTrust };
+
+function isSecure(endpoint: Endpoint): endpoint is SecureEndpoint {
+  return "tls" in endpoint && endpoint.tls !== undefined;
+}
+
+async function openSecure(endpoint: SecureEndpoint, options: DialOptions): Promise<Socket> {
+  const { host, port, tls: trust } = endpoint;
+  const { signal, timeoutMs = DEFAULTS.connection.connectTimeoutMs } = options;
+  try {
+    return await openSecureSocket({ host, port, trust, timeoutMs, signal });
+  } catch (error) {
+    throw dialError(error, describeEndpoint(endpoint), signal);
   }
-  const { host, port, tls } = endpoint;
-  return tls === undefined
-    ? connectSocket({ host, port })
-    : await openSecureSocket({ host, port, trust: tls, timeoutMs, signal });
+}
+
+/** It is still connecting: what is written waits for that. */
+function openPlain(endpoint: Endpoint): Socket {
+  return "unix" in endpoint
+    ? connectSocket(endpoint.unix)
+    : connectSocket({ host: endpoint.host, port: endpoint.port });
 }
 
 export function describeEndpoint(endpoint: Endpoint): string {
