@@ -14,7 +14,7 @@ export interface RemoteAddress {
   readonly isTls: boolean;
 }
 
-export interface RemoteEndpoint {
+interface RemoteEndpoint {
   readonly host: string;
   readonly port: number;
   readonly tls?: TlsTrust;

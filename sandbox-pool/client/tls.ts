@@ -7,7 +7,7 @@ import { onAbort } from "../abort.js";
 import type { TlsTrust } from "../api.js";
 import { CoppiceError } from "../errors.js";
 
-export interface SecureOptions {
+interface SecureOptions {
   readonly host: string;
   readonly port: number;
   readonly trust: TlsTrust;

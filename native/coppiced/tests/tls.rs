@@ -6,6 +6,7 @@ mod common;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::time::Instant;
 
 use common::{Client, Daemon, PATIENCE, TOKEN, call, get, hello, map};
 use coppice_wire::encode_frame;
@@ -74,10 +75,14 @@ fn connection_that_does_not_shake_hands_is_closed_in_time() {
 #[test]
 fn connections_that_do_not_shake_hands_are_bounded() {
     let daemon = Daemon::start_with(&["--tcp", EVERYWHERE]);
-    let _silent: Vec<TcpStream> = (0..96).map(|_| connect(&daemon)).collect();
-    let mut turned_away = connect(&daemon);
-    assert!(is_closed_in_silence(&mut turned_away));
-    assert!(daemon.log().contains("TOO_MANY_CONNECTIONS"), "{}", daemon.log());
+    let (begin, mut silent) = (Instant::now(), Vec::new());
+    // On a slow machine the first are given up before the last come.
+    while !daemon.log().contains("TOO_MANY_CONNECTIONS") {
+        silent.push(connect(&daemon));
+        assert!(begin.elapsed() < PATIENCE, "{} connections are not too many", silent.len());
+    }
+    assert!(silent.len() > 96, "{}", silent.len());
+    assert!(silent.iter_mut().all(is_closed_in_silence));
 }
 
 #[test]
