@@ -17,3 +17,4 @@ export {
   startHost,
   stopHosts,
 } from "./manage.js";
+export { internalError, remedyOf } from "./remedies.js";

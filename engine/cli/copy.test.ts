@@ -18,7 +18,7 @@ interface Entry {
 function fakeFiles(entries: Map<string, Entry>): SandboxFiles {
   const find = (path: string): Entry => {
     const entry = entries.get(path.replace(/\/\.$/, ""));
-    if (entry === undefined) throw new CoppiceError(path, { code: "FILE_NOT_FOUND", faultDomain: "guest" });
+    if (entry === undefined) throw new CoppiceError(path, { code: "FILE_NOT_FOUND", faultDomain: "guest", remedy: "" });
     return entry;
   };
   const files: Partial<SandboxFiles> = {
