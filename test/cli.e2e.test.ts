@@ -113,9 +113,9 @@ describe("coppice exec", () => {
   it("says by its exit code what kept the program from running", async () => {
     expect((await coppice(["exec", "debian", "--", "no-such-program"])).exitCode).toBe(127);
     expect((await coppice(["exec", "debian", "--timeout", "0.5", "--", "sleep", "60"])).exitCode).toBe(124);
-    expect((await coppice(["exec", "debain", "--", "true"])).exitCode).toBe(2);
+    expect((await coppice(["exec", "debain", "--", "true"])).exitCode).toBe(125);
     const gone = await coppice(["exec", "sb-000000-1", "--", "true"]);
-    expect([gone.exitCode, gone.stderr.includes("coppice ps")]).toEqual([1, true]);
+    expect([gone.exitCode, gone.stderr.includes("coppice ps")]).toEqual([125, true]);
   });
 });
 
@@ -163,7 +163,7 @@ describe("coppice shell", () => {
 
   it("without a terminal is refused", async () => {
     const { exitCode, stderr } = await coppice(["shell", "debian"]);
-    expect([exitCode, stderr.includes("coppice exec")]).toEqual([2, true]);
+    expect([exitCode, stderr.includes("coppice exec")]).toEqual([125, true]);
   });
 });
 

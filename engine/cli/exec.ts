@@ -11,8 +11,9 @@ import { type HostKind, hostOption, positiveNumber, wholeNumber } from "./argume
 import { EXIT } from "./exit-codes.js";
 import { openTarget } from "./guest-target.js";
 import { IMAGE_HELP } from "./image-argument.js";
+import { writeStream } from "./output.js";
 import type { ProgramParts } from "./program.js";
-import { printable, writeStream } from "./terminal.js";
+import { printable } from "./terminal.js";
 
 interface ExecCommandOptions {
   readonly host: HostKind;
@@ -29,6 +30,7 @@ const MAX_SECONDS = 24 * 3_600;
 const TIMED_OUT = 124;
 /** As shells have it: 128 and the signal's number. */
 const SIGNALLED = 128;
+const FIRST_REALTIME = 34;
 
 /** As shells have it for a program that is not there, or is none. */
 const NOT_STARTED: Readonly<Record<string, number>> = { EXEC_NOT_FOUND: 127, EXEC_NOT_EXECUTABLE: 126 };
@@ -86,8 +88,8 @@ async function run(
     env,
     timeoutMs: Math.ceil(timeout * 1_000),
     signal: parts.signal,
-    onStdout: (piece) => writeStream(process.stdout, piece),
-    onStderr: (piece) => writeStream(process.stderr, piece),
+    onStdout: (piece) => writeStream(process.stdout, "stdout", piece),
+    onStderr: (piece) => writeStream(process.stderr, "stderr", piece),
     ...(process.stdin.isTTY === true ? {} : { stdin: process.stdin as AsyncIterable<Uint8Array> }),
     ...(user === undefined ? {} : { user }),
     ...(cwd === undefined ? {} : { cwd }),
@@ -123,6 +125,12 @@ export function exitCodeOfProgram({
 }: Pick<ExecResult, "exitCode" | "signal" | "timedOut">): number {
   if (timedOut) return TIMED_OUT;
   if (exitCode !== null) return exitCode;
-  const number = constants.signals[signal as NodeJS.Signals];
-  return number === undefined ? EXIT.failed : SIGNALLED + number;
+  const number = numberOf(signal ?? "");
+  return number === undefined ? EXIT.notTheProgram : SIGNALLED + number;
+}
+
+/** Of a signal as agents name it: real-time signals count from the C library's first. */
+function numberOf(signal: string): number | undefined {
+  const realtime = /^SIGRTMIN\+(\d+)$/.exec(signal)?.[1];
+  return realtime === undefined ? constants.signals[signal as NodeJS.Signals] : FIRST_REALTIME + Number(realtime);
 }

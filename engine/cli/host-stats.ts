@@ -57,6 +57,7 @@ async function stats(options: StatsOptions, { terminal, signal, onSignal }: Prog
     return EXIT.done;
   }
   const looked = new AbortController();
+  const ended = AbortSignal.any([looked.signal, signal]);
   // Ctrl-C is how one ends looking.
   using _ = onSignal(() => {
     looked.abort();
@@ -65,7 +66,7 @@ async function stats(options: StatsOptions, { terminal, signal, onSignal }: Prog
   const draw = createLogUpdate(process.stdout);
   let before = { stats: first, atMs: performance.now() };
   draw(statsTable(host.info, first));
-  while (await passes(options.interval * 1_000, looked.signal)) {
+  while (await passes(options.interval * 1_000, ended)) {
     const now = { stats: await host.stats({ signal }), atMs: performance.now() };
     const seconds = (now.atMs - before.atMs) / 1_000;
     draw(statsTable(host.info, now.stats, { before: before.stats, seconds }));

@@ -90,7 +90,8 @@ describe("a program's end", () => {
     [{ exitCode: 7, signal: null, timedOut: false }, 7],
     [{ exitCode: null, signal: "SIGTERM", timedOut: false }, 143],
     [{ exitCode: null, signal: "SIGKILL", timedOut: true }, 124],
-    [{ exitCode: null, signal: "SIGRTMIN+2", timedOut: false }, 1],
+    [{ exitCode: null, signal: "SIGRTMIN+2", timedOut: false }, 164],
+    [{ exitCode: null, signal: "SIGNEW", timedOut: false }, 125],
   ])("such as %j becomes exit code %i", (end, expected) => {
     expect(exitCodeOfProgram(end)).toBe(expected);
   });

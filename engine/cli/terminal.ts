@@ -26,9 +26,3 @@ export function processTerminal(): Terminal {
     columns: process.stderr.columns ?? 80,
   };
 }
-
-/** Bytes as they are; resolves when the reader has room for more. */
-export async function writeStream(stream: NodeJS.WriteStream, piece: Uint8Array): Promise<void> {
-  if (stream.write(piece)) return;
-  await new Promise<void>((resolve) => stream.once("drain", resolve));
-}
