@@ -304,8 +304,9 @@ export interface Host extends AsyncDisposable {
 
 export interface HostCloseOptions {
   /**
-   * End the host process too, where this client's machine runs it and no other session uses it. Default false: a carrier
-   * that nobody uses ends by itself after a while, and until then the next start is quick.
+   * End the host process too, where this client's machine runs it, no other session uses it, and nobody has started it on purpose
+   * (`coppice host start`). Default false: a carrier that nobody uses ends by itself after a while, and until then the next
+   * start is quick.
    */
   readonly stopHostIfUnused?: boolean;
 }

@@ -2,7 +2,7 @@
 
 import type { ConnectOptions, Host, HostAddress, ImageBuilder } from "./api.js";
 import type { Carrier } from "./carrier/index.js";
-import { dial } from "./client/handshake.js";
+import { dialWhenFree, isTurnedAway } from "./client/handshake.js";
 import { createHost, type HostBackend } from "./client/host.js";
 import { checkInput, inputs, invalidArgument } from "./client/validation.js";
 import type { KvmProbe } from "./doctor/index.js";
@@ -17,7 +17,7 @@ type Choice =
 
 /**
  * A host to fork sandboxes on. The caller closes it (`await using`). Throws `NO_USABLE_HOST` where there is none and none can
- * be started: the remedy names what is missing; `HOST_UNREACHABLE`, `PROTOCOL_MISMATCH`, `INVALID_ARGUMENT`, `ABORTED`.
+ * be started: the remedy names what is missing; `TOO_MANY_CONNECTIONS` after some seconds, `HOST_UNREACHABLE`, `PROTOCOL_MISMATCH`, `INVALID_ARGUMENT`, `ABORTED`.
  */
 export async function connectHost(options: ConnectOptions = {}): Promise<Host> {
   checkInput(inputs.connectOptions, options, "options");
@@ -153,7 +153,7 @@ async function openHost(
   options: ConnectOptions,
 ): Promise<Host> {
   const { token, session } = credentials;
-  const connection = await dial({ endpoint, token, session, signal: options.signal });
+  const connection = await dialWhenFree({ endpoint, token, session, signal: options.signal });
   const { welcome } = connection;
   const address: HostAddress = Object.freeze({
     kind: welcome.hostKind,
@@ -238,10 +238,13 @@ function pick(options: ConnectOptions): Pick<ConnectOptions, "signal" | "onProgr
   return { ...(signal === undefined ? {} : { signal }), ...(onProgress === undefined ? {} : { onProgress }) };
 }
 
-/** The cause says in detail what is missing, and its remedy how to get it. An abort stays an abort, a wrong option the user's. */
+/**
+ * The cause says in detail what is missing, and its remedy how to get it. An abort stays an abort, a wrong option the user's, and a
+ * host that is full is there.
+ */
 function noUsableHost(what: string, cause: unknown): unknown {
   const known = cause instanceof CoppiceError ? cause : undefined;
-  if (known?.code === "ABORTED" || known?.code === "INVALID_ARGUMENT") {
+  if (known?.code === "ABORTED" || known?.code === "INVALID_ARGUMENT" || isTurnedAway(known)) {
     return known;
   }
   const reason = cause instanceof Error ? cause.message : String(cause);

@@ -33,6 +33,7 @@ export async function startHost(options: StartHostOptions): Promise<StartedHost>
     await requireKvm(options.signal === undefined ? {} : { signal: options.signal });
   }
   const given = {
+    keep: true,
     signal: options.signal,
     onProgress: options.onProgress,
     ...(options.idleSeconds === undefined ? {} : { idleSeconds: options.idleSeconds }),

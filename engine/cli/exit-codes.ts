@@ -24,7 +24,7 @@ export function exitCodeOf(code: string | undefined, command?: string): number {
   if (code === "ABORTED") return EXIT.interrupted;
   if (command !== undefined && PROGRAM_COMMANDS.has(command)) return EXIT.notTheProgram;
   if (code === undefined) return EXIT.failed;
-  if (code === "NO_USABLE_HOST") return EXIT.noHost;
+  if (code === "NO_USABLE_HOST" || code === "TOO_MANY_CONNECTIONS") return EXIT.noHost;
   if (code === "OUTPUT_FAILED") return EXIT.outputFailed;
   return USAGE_CODES.has(code) ? EXIT.usage : EXIT.failed;
 }

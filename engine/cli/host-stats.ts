@@ -6,11 +6,12 @@ import Table from "cli-table3";
 import type { Command } from "commander";
 import { createLogUpdate } from "log-update";
 
-import { connectHost, type HostInfo, type HostStats } from "../../sandbox-pool/index.js";
+import type { HostInfo, HostStats } from "../../sandbox-pool/index.js";
 import { type HostKind, hostOption, positiveNumber } from "./arguments.js";
 import { number } from "./display.js";
 import { EXIT } from "./exit-codes.js";
 import type { ProgramParts } from "./program.js";
+import { connectPatiently } from "./running-host.js";
 
 interface StatsOptions {
   readonly host: HostKind;
@@ -40,13 +41,9 @@ export function addStats(host: Command, parts: ProgramParts): void {
     .action(async (options: StatsOptions) => parts.onDone(await stats(options, parts)));
 }
 
-async function stats(options: StatsOptions, { terminal, signal, onSignal }: ProgramParts): Promise<number> {
-  await using host = await connectHost({
-    kind: options.host,
-    signal,
-    onProgress: (text) => terminal.log(text),
-    pool: { maxReady: 0 },
-  });
+async function stats(options: StatsOptions, parts: ProgramParts): Promise<number> {
+  const { terminal, signal, onSignal } = parts;
+  await using host = await connectPatiently({ kind: options.host, pool: { maxReady: 0 } }, parts);
   const first = await host.stats({ signal });
   if (options.json === true) {
     terminal.print(JSON.stringify({ ...host.info, ...first }));

@@ -95,9 +95,10 @@ async function status(options: { readonly json?: boolean }, { terminal }: Progra
     head: ["host", "process", "since", "in use by", "sessions"],
     style: { head: [], border: [] },
   });
-  for (const { kind, pid, startedAt, users, sessions } of hosts) {
+  for (const { kind, pid, startedAt, users, sessions, isFull } of hosts) {
     const usedBy = users === 1 ? "1 process" : `${users} processes`;
-    table.push([kind, String(pid), startedAt, usedBy, sessions === null ? "does not answer" : String(sessions)]);
+    const silent = isFull ? "full: takes no more connections" : "does not answer";
+    table.push([kind, String(pid), startedAt, usedBy, sessions === null ? silent : String(sessions)]);
   }
   terminal.print(table.toString());
   return EXIT.done;
