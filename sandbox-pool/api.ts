@@ -3,6 +3,7 @@
  * them for a real daemon, and tests bring stand-ins.
  */
 
+import type { CoppiceError } from "./errors.js";
 import type { CallOptions, Guest } from "./guest-api.js";
 
 export type * from "./guest-api.js";
@@ -283,6 +284,8 @@ export interface Host extends AsyncDisposable {
     get(id: string): Guest;
   };
   readonly pool: Pool;
+  /** Resolves when the connection has ended, with the reason: `HOST_CLOSED` after `close()`, else what was lost. Never rejects. */
+  readonly ended: Promise<CoppiceError>;
   /** The sandboxes and checkpoints of all sessions. `memory`: with what each takes, which costs the host some milliseconds for each. */
   inventory(options?: CallOptions & { readonly memory?: boolean }): Promise<HostInventory>;
   stats(options?: CallOptions): Promise<HostStats>;

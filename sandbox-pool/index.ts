@@ -7,6 +7,7 @@ export type { HostStatus } from "./keeping/index.js";
 export {
   type BuiltImage,
   buildImage,
+  DEBIAN_SUITE,
   diagnose,
   findImage,
   hostStatus,

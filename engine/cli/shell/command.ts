@@ -68,6 +68,7 @@ async function shell(
     exitCode: (exit) => exitCodeOfProgram({ ...exit, timedOut: false }),
   });
   using _terminal = takeTerminal(running);
+  void host.ended.then((reason) => running.hostEnded(reason));
   const onAbort = (): void => running.end(EXIT.interrupted);
   parts.signal.addEventListener("abort", onAbort, { once: true });
   try {
