@@ -10,6 +10,9 @@ import { CoppiceError } from "./errors.js";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
+const TOKEN_REMEDY =
+  "Set COPPICE_TOKEN to the content of the token file that its `coppiced serve` was given; programs may give `token` to connectHost.";
+
 /** What `kind` and `COPPICE_HOST` may say, read. */
 type Choice =
   | { readonly kind: "auto" | "kvm" | "carrier" }
@@ -17,7 +20,8 @@ type Choice =
 
 /**
  * A host to fork sandboxes on. The caller closes it (`await using`). Throws `NO_USABLE_HOST` where there is none and none can
- * be started: the remedy names what is missing; `TOO_MANY_CONNECTIONS` after some seconds, `HOST_UNREACHABLE`, `PROTOCOL_MISMATCH`, `INVALID_ARGUMENT`, `ABORTED`.
+ * be started: the remedy names what is missing; `TOO_MANY_CONNECTIONS` after some seconds, `HOST_UNREACHABLE`, `UNAUTHENTICATED`,
+ * `PROTOCOL_MISMATCH`, `INVALID_ARGUMENT`, `ABORTED`.
  */
 export async function connectHost(options: ConnectOptions = {}): Promise<Host> {
   checkInput(inputs.connectOptions, options, "options");
@@ -67,7 +71,11 @@ async function connectRemote(
 ): Promise<Host> {
   const token = options.token ?? process.env["COPPICE_TOKEN"];
   if (!token) {
-    throw invalidArgument("options.token", "is required for a remote host; give it, or set COPPICE_TOKEN");
+    throw new CoppiceError(`A host on another machine asks for its token, and none is given for ${endpoint.host}`, {
+      code: "UNAUTHENTICATED",
+      faultDomain: "user",
+      remedy: TOKEN_REMEDY,
+    });
   }
   options.onProgress?.(`Connecting to ${endpoint.host}:${endpoint.port}`);
   return await openHost({ host: endpoint.host, port: endpoint.port }, { token }, pathBackend(options), options);

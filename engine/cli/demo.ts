@@ -17,6 +17,7 @@ import { goExplore, randomRollouts, type SearchSpec } from "../scheduler/searche
 import type { HostKind } from "./arguments.js";
 import { DEMO_MODULE, type DemoModule, loadDemoModule } from "./demo-module.js";
 import {
+  comparisonNote,
   comparisonTable,
   type DemoOutcome,
   type DemoSummary,
@@ -198,6 +199,7 @@ class Demo {
       [
         "",
         comparisonTable(summary),
+        ...[comparisonNote(summary)].filter(Boolean),
         `${summary.stepsPerSecond} steps a second. Checkpoints: ${summary.checkpoints.taken} taken, ` +
           `${summary.checkpoints.pruned} pruned, ${summary.checkpoints.hot} hot at the end.`,
         "",

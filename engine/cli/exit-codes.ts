@@ -16,6 +16,9 @@ export const EXIT = Object.freeze({
 /** Codes of errors that are the command line's own fault. */
 const USAGE_CODES = new Set(["OPTION_INVALID", "INVALID_ARGUMENT", "IMAGE_SPEC_INVALID"]);
 
+/** Codes that say why no host can be had. */
+const NO_HOST_CODES = new Set(["NO_USABLE_HOST", "TOO_MANY_CONNECTIONS", "UNAUTHENTICATED"]);
+
 /** Commands that end with the exit code of a program in a guest. */
 const PROGRAM_COMMANDS = new Set(["exec", "shell"]);
 
@@ -24,7 +27,7 @@ export function exitCodeOf(code: string | undefined, command?: string): number {
   if (code === "ABORTED") return EXIT.interrupted;
   if (command !== undefined && PROGRAM_COMMANDS.has(command)) return EXIT.notTheProgram;
   if (code === undefined) return EXIT.failed;
-  if (code === "NO_USABLE_HOST" || code === "TOO_MANY_CONNECTIONS") return EXIT.noHost;
+  if (NO_HOST_CODES.has(code)) return EXIT.noHost;
   if (code === "OUTPUT_FAILED") return EXIT.outputFailed;
   return USAGE_CODES.has(code) ? EXIT.usage : EXIT.failed;
 }

@@ -45,8 +45,12 @@ export interface GuestTarget extends AsyncDisposable {
   readonly guest: Guest;
 }
 
+/** Throws `INVALID_ARGUMENT` for options that say nothing about a sandbox that runs. */
 export async function openTarget(word: string, options: FreshOptions, parts: ProgramParts): Promise<GuestTarget> {
-  if (isSandboxId(word)) return await openSandbox(word, options.host, parts);
+  if (isSandboxId(word)) {
+    if (options.memory !== undefined) throw notApplicable("--memory", word);
+    return await openSandbox(word, options.host, parts);
+  }
   const { host, template } = await bootTemplate(word, options, parts);
   try {
     const guest = await template.fork({ signal: parts.signal });
@@ -68,6 +72,14 @@ export async function openSandbox(id: string, kind: HostKind, parts: ProgramPart
     await host.close();
     throw error;
   }
+}
+
+function notApplicable(option: string, sandbox: string): CoppiceError {
+  return new CoppiceError(`${option} is for a fresh microVM, and ${sandbox} runs already`, {
+    code: "INVALID_ARGUMENT",
+    faultDomain: "user",
+    remedy: `Leave ${option} out, or name an image instead of the sandbox.`,
+  });
 }
 
 function notFound(id: string): CoppiceError {
