@@ -3,17 +3,16 @@
 import { randomUUID } from "node:crypto";
 import { constants } from "node:os";
 
-import { type Command, InvalidArgumentError } from "commander";
+import { type Command, InvalidArgumentError, Option } from "commander";
 
 import { CoppiceError, type ExecOptions, type ExecResult, type Guest } from "../../sandbox-pool/index.js";
-import { reasonOf } from "../errors.js";
-import { type HostKind, hostOption, positiveNumber, wholeNumber } from "./arguments.js";
+import { guestDirectory, guestUser, type HostKind, hostOption, positiveNumber, wholeNumber } from "./arguments.js";
 import { EXIT } from "./exit-codes.js";
 import { openTarget } from "./guest-target.js";
 import { IMAGE_HELP } from "./image-argument.js";
 import { writeStream } from "./output.js";
 import type { ProgramParts } from "./program.js";
-import { printable } from "./terminal.js";
+import { logFailure } from "./terminal.js";
 
 interface ExecCommandOptions {
   readonly host: HostKind;
@@ -36,6 +35,7 @@ const FIRST_REALTIME = 34;
 const NOT_STARTED: Readonly<Record<string, number>> = { EXEC_NOT_FOUND: 127, EXEC_NOT_EXECUTABLE: 126 };
 
 export const MEMORY_HELP = "guest memory in MiB (default: 192)";
+export const USER_HELP = "name or number of the guest's user, with :GROUP where it is not its own (default: root)";
 export const memoryMiB = wholeNumber(80, 64 * 1_024);
 
 export function addExec(program: Command, parts: ProgramParts): void {
@@ -49,10 +49,16 @@ export function addExec(program: Command, parts: ProgramParts): void {
     )
     .addOption(hostOption())
     .option("--memory <mib>", MEMORY_HELP, memoryMiB)
-    .option("--user <user>", "name or number of the guest's user, with :GROUP where it is not its own")
-    .option("--cwd <dir>", "working directory")
-    .option("--env <name=value>", "set a variable; may be repeated", addVariable, {})
-    .option("--timeout <s>", "kill the program after so many seconds", positiveNumber(MAX_SECONDS), MAX_SECONDS)
+    .option("--user <user>", USER_HELP, guestUser)
+    .option("--cwd <dir>", "working directory in the guest (default: /)", guestDirectory)
+    .addOption(
+      new Option("--env <name=value>", "set a variable; may be repeated").argParser(addVariable).default({}, "none"),
+    )
+    .addOption(
+      new Option("--timeout <s>", "kill the program after so many seconds")
+        .argParser(positiveNumber(MAX_SECONDS))
+        .default(MAX_SECONDS, "a day"),
+    )
     .addHelpText(
       "after",
       `${IMAGE_HELP}
@@ -60,7 +66,10 @@ export function addExec(program: Command, parts: ProgramParts): void {
 Examples:
   coppice exec debian -- cat /etc/os-release
   echo 'print(6 * 7)' | coppice exec debian:python3 -- python3 -
-  coppice exec sb-1f2e3d4c-7 --user nobody -- sh -c 'id; pwd'`,
+  coppice exec sb-1f2e3d4c-7 --user nobody -- sh -c 'id; pwd'
+
+Exit codes: the program's own; 124 --timeout killed it, 125 something that is not the program failed (host, image,
+options, output), 126 it can't be executed, 127 it is not there, 128+n signal n ended it.`,
     )
     .action(async (target: string, command: readonly string[], options: ExecCommandOptions) => {
       await using opened = await openTarget(target, options, parts);
@@ -98,8 +107,8 @@ async function run(
     return exitCodeOfProgram(await running);
   } catch (error) {
     const code = error instanceof CoppiceError ? NOT_STARTED[error.code] : undefined;
-    if (code === undefined) throw error;
-    parts.terminal.log(`error: ${printable(reasonOf(error))}`);
+    if (code === undefined || !(error instanceof CoppiceError)) throw error;
+    logFailure(parts.terminal, error);
     return code;
   }
 }

@@ -8,7 +8,7 @@ import { EXIT, exitCodeOf } from "./exit-codes.js";
 import { listenForInterrupts } from "./interrupts.js";
 import { isClosedPipe, watchOutput } from "./output.js";
 import { makeProgram } from "./program.js";
-import { printable, processTerminal, type Terminal } from "./terminal.js";
+import { logFailure, processTerminal, type Terminal } from "./terminal.js";
 
 async function main(args: readonly string[]): Promise<number> {
   const terminal = processTerminal();
@@ -43,8 +43,7 @@ function report(error: unknown, command: string | undefined, terminal: Terminal)
     terminal.log(error instanceof Error ? (error.stack ?? error.message) : String(error));
     return exitCodeOf(undefined, command);
   }
-  terminal.log(`error: ${printable(error.message)} (${error.code})`);
-  terminal.log(`  to go on: ${printable(error.remedy)}`);
+  logFailure(terminal, error);
   return exitCodeOf(error.code, command);
 }
 

@@ -1,5 +1,7 @@
 /** Where a command writes: results to stdout, everything about how it goes to stderr. */
 
+import type { CoppiceError } from "../../sandbox-pool/index.js";
+
 export interface Terminal {
   /** Results, for people and for pipes. */
   print(text: string): void;
@@ -16,6 +18,12 @@ const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
 
 export function printable(text: string): string {
   return text.replace(CONTROL, "");
+}
+
+/** An error as a person reads it: what, its code, and what to do. */
+export function logFailure(terminal: Terminal, { message, code, remedy }: CoppiceError): void {
+  terminal.log(`error: ${printable(message)} (${code})`);
+  terminal.log(`  to go on: ${printable(remedy)}`);
 }
 
 export function processTerminal(): Terminal {
