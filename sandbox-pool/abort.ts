@@ -1,6 +1,7 @@
 /** Abort signals: one listener a signal however many calls share it, and one form of the error. */
 
 import { CoppiceError } from "./errors.js";
+import { remedyOf } from "./remedies.js";
 
 /**
  * Node warns of a leak from the eleventh listener on, and a run's one signal is shared by every call in flight. So each
@@ -40,5 +41,6 @@ function listen(signal: AbortSignal): Set<() => void> {
 
 /** `what` was aborted: a clause such as `Fork`. */
 export function abortError(what: string, signal: AbortSignal | undefined): CoppiceError {
-  return new CoppiceError(`${what} was aborted`, { code: "ABORTED", faultDomain: "user", cause: signal?.reason });
+  const [code, faultDomain] = ["ABORTED", "user"] as const;
+  return new CoppiceError(`${what} was aborted`, { code, faultDomain, remedy: remedyOf(code), cause: signal?.reason });
 }

@@ -3,6 +3,7 @@
  * them for a real daemon, and tests bring stand-ins.
  */
 
+import type { CoppiceError } from "./errors.js";
 import type { CallOptions, Guest } from "./guest-api.js";
 
 export type * from "./guest-api.js";
@@ -342,6 +343,8 @@ export interface Host extends AsyncDisposable {
     get(id: string): Guest;
   };
   readonly pool: Pool;
+  /** Resolves when the connection has ended, with the reason: `HOST_CLOSED` after `close()`, else what was lost. Never rejects. */
+  readonly ended: Promise<CoppiceError>;
   /** The sandboxes and checkpoints of all sessions. `memory`: with what each takes, which costs the host some milliseconds for each. */
   inventory(options?: CallOptions & { readonly memory?: boolean }): Promise<HostInventory>;
   stats(options?: CallOptions): Promise<HostStats>;
@@ -363,8 +366,9 @@ export interface Host extends AsyncDisposable {
 
 export interface HostCloseOptions {
   /**
-   * End the host process too, where this client's machine runs it and no other session uses it. Default false: a carrier
-   * that nobody uses ends by itself after a while, and until then the next start is quick.
+   * End the host process too, where this client's machine runs it, no other session uses it, and nobody has started it on purpose
+   * (`coppice host start`). Default false: a carrier that nobody uses ends by itself after a while, and until then the next
+   * start is quick.
    */
   readonly stopHostIfUnused?: boolean;
 }

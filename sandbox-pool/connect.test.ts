@@ -29,7 +29,6 @@ describe("connectHost", () => {
     ],
     ["a session to join and a fingerprint", { join: ADDRESS, fingerprint: PIN }, "options.fingerprint"],
     ["a port that does not exist", { kind: "coppice://host:70000", token: "t" }, "options.kind"],
-    ["a remote host without a token", { kind: "coppice://host:1" }, "options.token"],
     ["an option that does not exist", { hots: "x" }, "options"],
     ["a session to join and a kind", { join: ADDRESS, kind: "kvm" }, "options.kind"],
     ["an address that is none", { join: { ...ADDRESS, endpoint: {} } }, "options.join.endpoint"],
@@ -39,6 +38,14 @@ describe("connectHost", () => {
     await expect(connectHost(options as ConnectOptions)).rejects.toMatchObject({
       code: "INVALID_ARGUMENT",
       message: expect.stringContaining(`\`${field}\``),
+    });
+  });
+
+  it("to another machine without a token says how to give it, on the command line and in programs", async () => {
+    vi.stubEnv("COPPICE_TOKEN", "");
+    await expect(connectHost({ kind: "coppice://host:1" })).rejects.toMatchObject({
+      code: "UNAUTHENTICATED",
+      remedy: expect.stringMatching(/COPPICE_TOKEN.*connectHost/) as string,
     });
   });
 

@@ -2,7 +2,7 @@
 
 import type { ConnectOptions, Host, HostAddress, ImageBuilder } from "./api.js";
 import type { Carrier } from "./carrier/index.js";
-import { dial } from "./client/handshake.js";
+import { dialWhenFree, isTurnedAway } from "./client/handshake.js";
 import { createHost, type HostBackend } from "./client/host.js";
 import { checkInput, inputs, invalidArgument } from "./client/validation.js";
 import type { KvmProbe } from "./doctor/index.js";
@@ -11,6 +11,9 @@ import { type RemoteAddress, readRemoteAddress, remoteEndpoint } from "./remote.
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
+const TOKEN_REMEDY =
+  "Set COPPICE_TOKEN to the content of the token file that its `coppiced serve` was given; programs may give `token` to connectHost.";
+
 /** What `kind` and `COPPICE_HOST` may say, read. */
 type Choice =
   | { readonly kind: "auto" | "kvm" | "carrier" }
@@ -18,7 +21,8 @@ type Choice =
 
 /**
  * A host to fork sandboxes on. The caller closes it (`await using`). Throws `NO_USABLE_HOST` where there is none and none can
- * be started: the remedy names what is missing; `HOST_UNREACHABLE`, `HOST_CERTIFICATE_UNTRUSTED`, `PROTOCOL_MISMATCH`, `INVALID_ARGUMENT`, `ABORTED`.
+ * be started: the remedy names what is missing; `TOO_MANY_CONNECTIONS` after some seconds, `HOST_UNREACHABLE`,
+ * `HOST_CERTIFICATE_UNTRUSTED`, `UNAUTHENTICATED`, `PROTOCOL_MISMATCH`, `INVALID_ARGUMENT`, `ABORTED`.
  */
 export async function connectHost(options: ConnectOptions = {}): Promise<Host> {
   checkInput(inputs.connectOptions, options, "options");
@@ -53,7 +57,11 @@ function choose(options: ConnectOptions, env: Environment): Choice {
 async function connectRemote(address: RemoteAddress, options: ConnectOptions): Promise<Host> {
   const token = options.token ?? process.env["COPPICE_TOKEN"];
   if (!token) {
-    throw invalidArgument("options.token", "is required for a remote host; give it, or set COPPICE_TOKEN");
+    throw new CoppiceError(`A host on another machine asks for its token, and none is given for ${address.host}`, {
+      code: "UNAUTHENTICATED",
+      faultDomain: "user",
+      remedy: TOKEN_REMEDY,
+    });
   }
   const endpoint = remoteEndpoint(address, options, process.env);
   options.onProgress?.(`Connecting to ${endpoint.host}:${endpoint.port}`);
@@ -140,7 +148,7 @@ async function openHost(
   options: ConnectOptions,
 ): Promise<Host> {
   const { token, session } = credentials;
-  const connection = await dial({ endpoint, token, session, signal: options.signal });
+  const connection = await dialWhenFree({ endpoint, token, session, signal: options.signal });
   const { welcome } = connection;
   const address: HostAddress = Object.freeze({
     kind: welcome.hostKind,
@@ -225,10 +233,13 @@ function pick(options: ConnectOptions): Pick<ConnectOptions, "signal" | "onProgr
   return { ...(signal === undefined ? {} : { signal }), ...(onProgress === undefined ? {} : { onProgress }) };
 }
 
-/** The cause says in detail what is missing, and its remedy how to get it. An abort stays an abort, a wrong option the user's. */
+/**
+ * The cause says in detail what is missing, and its remedy how to get it. An abort stays an abort, a wrong option the user's, and a
+ * host that is full is there.
+ */
 function noUsableHost(what: string, cause: unknown): unknown {
   const known = cause instanceof CoppiceError ? cause : undefined;
-  if (known?.code === "ABORTED" || known?.code === "INVALID_ARGUMENT") {
+  if (known?.code === "ABORTED" || known?.code === "INVALID_ARGUMENT" || isTurnedAway(known)) {
     return known;
   }
   const reason = cause instanceof Error ? cause.message : String(cause);

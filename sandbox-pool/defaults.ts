@@ -8,6 +8,12 @@ export const DEFAULTS = Object.freeze({
   connection: Object.freeze({
     /** A daemon answers a hello in microseconds, a carrier under load in tens of milliseconds. */
     connectTimeoutMs: 10 * SECOND_MS,
+    /**
+     * How long a host that has too many connections is asked again: longer than a daemon waits for the first word of those that
+     * say nothing, after which their places are free.
+     */
+    fullPatienceMs: 8 * SECOND_MS,
+    fullPauseMs: 500,
     /** For calls that say nothing else: the slowest of them, a fork in a busy carrier, takes under a second. */
     deadlineMs: 30 * SECOND_MS,
     /**

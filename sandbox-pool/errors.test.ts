@@ -3,6 +3,8 @@ import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
 
+import { remedyOf } from "./remedies.js";
+
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 
 /** Codes are upper snake case; the few of a single word are found by the field that holds them. */
@@ -47,9 +49,11 @@ function read(name: string): string {
   return name.endsWith(".rs") ? (text.split(/^#\[cfg\(test\)\]\nmod /m)[0] ?? "") : text;
 }
 
-function codesInSources(): Map<string, string> {
+/** Each with the file that has it; of files below `folders`, or of all. */
+function codesInSources(...folders: readonly string[]): Map<string, string> {
   const codes = new Map<string, string>();
-  for (const name of sources()) {
+  const wanted = folders.length === 0 ? [""] : folders;
+  for (const name of sources().filter((file) => wanted.some((folder) => file.startsWith(folder)))) {
     const text = read(name);
     for (const pattern of [CODE_LITERAL, SINGLE_WORD]) {
       for (const match of text.matchAll(pattern)) {
@@ -96,5 +100,24 @@ describe("docs/errors.md", () => {
       expect(row).toHaveLength(5);
       expect(row.every((cell) => cell !== "")).toBe(true);
     }
+  });
+});
+
+describe("remedies of failures that come without one", () => {
+  it("are there for every code of agent and VMM", () => {
+    // Agents and VMMs send code and message only. `remedyOf` answers for unknown codes, too, with where to look them up.
+    const codes = [...codesInSources("native/coppice-agent/", "native/coppice-vmm/").keys()];
+    expect(codes.length).toBeGreaterThan(30);
+    expect(codes.filter((code) => remedyOf(code).includes("docs/errors.md says"))).toEqual([]);
+  });
+
+  it("of the daemon's own failures are given where they are made, or here", () => {
+    const without = sources()
+      .filter((name) => name.startsWith("native/coppiced/src/"))
+      .flatMap((name) => [...read(name).matchAll(/(?:Spec::new|user)\(\s*"([A-Z_]+)"[^;]*?(?=,\n\s+\w|\n\s+}|;)/g)])
+      .filter(([text]) => !text.includes(".remedy("))
+      .map(([, code = ""]) => code);
+    expect(without.length).toBeGreaterThan(0);
+    expect(without.filter((code) => remedyOf(code).includes("docs/errors.md says"))).toEqual([]);
   });
 });

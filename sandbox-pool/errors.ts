@@ -6,8 +6,8 @@ export interface CoppiceErrorOptions {
   readonly faultDomain: FaultDomain;
   /** Whether the same call may succeed when it is made again. Default: false. */
   readonly retryable?: boolean;
-  /** What the reader can do about it, as a sentence. */
-  readonly remedy?: string;
+  /** What the reader can do about it, as a sentence. Every error has one. */
+  readonly remedy: string;
   /** Whether the sandbox that it happened in may be damaged: it is then closed, never pooled or checkpointed. Default: false. */
   readonly poisons?: boolean;
   readonly cause?: unknown;
@@ -19,7 +19,7 @@ export class CoppiceError extends Error {
   readonly code: string;
   readonly faultDomain: FaultDomain;
   readonly retryable: boolean;
-  readonly remedy: string | undefined;
+  readonly remedy: string;
   readonly poisons: boolean;
 
   constructor(message: string, options: CoppiceErrorOptions) {

@@ -7,6 +7,7 @@ export type { HostStatus } from "./keeping/index.js";
 export {
   type BuiltImage,
   buildImage,
+  DEBIAN_SUITE,
   diagnose,
   findImage,
   hostStatus,
@@ -17,3 +18,4 @@ export {
   startHost,
   stopHosts,
 } from "./manage.js";
+export { internalError, remedyOf } from "./remedies.js";

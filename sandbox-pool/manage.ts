@@ -4,6 +4,7 @@
  */
 
 import type { ImageSpec } from "./api.js";
+import { DEFAULTS as IMAGES } from "./artifacts/defaults.js";
 import type { StoredImage } from "./artifacts/index.js";
 import type { DiagnoseOptions, DoctorReport } from "./doctor/index.js";
 import type { HostStatus } from "./keeping/index.js";
@@ -33,6 +34,7 @@ export async function startHost(options: StartHostOptions): Promise<StartedHost>
     await requireKvm(options.signal === undefined ? {} : { signal: options.signal });
   }
   const given = {
+    keep: true,
     signal: options.signal,
     onProgress: options.onProgress,
     ...(options.idleSeconds === undefined ? {} : { idleSeconds: options.idleSeconds }),
@@ -79,6 +81,9 @@ export async function hostStatus(): Promise<readonly HostStatus[]> {
 export async function diagnose(options: DiagnoseOptions = {}): Promise<DoctorReport> {
   return await (await import("./doctor/index.js")).diagnose(options);
 }
+
+/** The release of Debian that images are made of where their description names none. */
+export const DEBIAN_SUITE = IMAGES.suite;
 
 export interface BuiltImage {
   readonly id: string;

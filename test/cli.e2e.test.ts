@@ -1,6 +1,6 @@
 /** The command line end to end, as a person and as a script use it. */
 
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -113,9 +113,9 @@ describe("coppice exec", () => {
   it("says by its exit code what kept the program from running", async () => {
     expect((await coppice(["exec", "debian", "--", "no-such-program"])).exitCode).toBe(127);
     expect((await coppice(["exec", "debian", "--timeout", "0.5", "--", "sleep", "60"])).exitCode).toBe(124);
-    expect((await coppice(["exec", "debain", "--", "true"])).exitCode).toBe(2);
+    expect((await coppice(["exec", "debain", "--", "true"])).exitCode).toBe(125);
     const gone = await coppice(["exec", "sb-000000-1", "--", "true"]);
-    expect([gone.exitCode, gone.stderr.includes("coppice ps")]).toEqual([1, true]);
+    expect([gone.exitCode, gone.stderr.includes("coppice ps")]).toEqual([125, true]);
   });
 });
 
@@ -143,6 +143,15 @@ describe("coppice shell", () => {
     await succeeds(["cp", join(folder, "in"), `${id}:/srv/`]);
     expect(await succeeds(["exec", id, "--", "cat", "/srv/in"])).toBe("from outside");
 
+    await truncate(join(folder, "in"), 2 ** 31);
+    const killed = coppice(["cp", join(folder, "in"), `${id}:/srv/large`]);
+    const guestFiles = () => succeeds(["exec", id, "--", "ls", "-A", "/srv"]);
+    while (!(await guestFiles()).includes(".coppice-")) expect(killed.exitCode).toBeNull();
+    killed.kill("SIGKILL");
+    await killed;
+    // The daemon learns of it, and tells the guest: until the test's own limit.
+    while ((await guestFiles()).includes(".coppice-"));
+
     terminal.type(`${ESCAPE}s`);
     await terminal.until("sandbox 1");
     terminal.type("echo back-$X\r");
@@ -161,9 +170,27 @@ describe("coppice shell", () => {
     expect(await terminal.exitCode()).toBe(6);
   });
 
+  it("ends, and says why, when its host is stopped elsewhere", async () => {
+    const terminal = new Terminal("shell", "debian");
+    await terminal.until("# ");
+    await succeeds(["host", "stop"]);
+    await terminal.until("The host of this shell has ended");
+    expect(await terminal.exitCode()).toBe(125);
+  });
+
   it("without a terminal is refused", async () => {
     const { exitCode, stderr } = await coppice(["shell", "debian"]);
-    expect([exitCode, stderr.includes("coppice exec")]).toEqual([2, true]);
+    expect([exitCode, stderr.includes("coppice exec")]).toEqual([125, true]);
+  });
+});
+
+describe("coppice exec into a pipe", () => {
+  it("ends quietly when its reader has left, as other tools do", async () => {
+    const child = coppice(["exec", "debian", "--", "yes"]);
+    await Promise.race([new Promise((resolve) => child.stdout.once("data", resolve)), child]);
+    child.stdout.destroy();
+    const { exitCode, stderr } = await child;
+    expect([exitCode, stderr.includes("error")]).toEqual([141, false]);
   });
 });
 

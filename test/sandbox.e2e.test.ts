@@ -244,7 +244,7 @@ describe("fork", () => {
     }
   });
 
-  it("with a forecast comes out of the warm pool, faster than without", async () => {
+  it("with a forecast comes out of the warm pool", async () => {
     const root = await (await template.fork()).park();
     // A pool of its own, which has nothing but this checkpoint in mind.
     await using joined = await connectHost({ join: host.address });
@@ -264,10 +264,8 @@ describe("fork", () => {
       await using sandbox = await checkpoint.fork();
       hostnames.add(await shell(sandbox, "cat /proc/sys/kernel/hostname"));
     }
-    const { warmMicroseconds, coldMicroseconds, ...stats } = joined.pool.stats();
-    expect(stats.hits - hits).toBe(3);
+    expect(joined.pool.stats().hits - hits).toBe(3);
     expect(hostnames.size).toBe(3);
-    expect(Math.min(...warmMicroseconds)).toBeLessThan(Math.min(...coldMicroseconds));
     await root.release();
   });
 });

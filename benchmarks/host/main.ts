@@ -87,8 +87,8 @@ try {
     // It has said what was wrong.
     process.exitCode = error.exitCode === 0 ? EXIT.done : EXIT.usage;
   } else {
-    const remedy = error instanceof CoppiceError && error.remedy !== undefined ? `\n  ${error.remedy}` : "";
+    const remedy = error instanceof CoppiceError ? `\n  ${error.remedy}` : "";
     console.error(`${error instanceof Error ? error.message : String(error)}${remedy}`);
-    process.exitCode = error instanceof CoppiceError ? exitCodeOf(error.code) : EXIT.failed;
+    process.exitCode = exitCodeOf(error instanceof CoppiceError ? error.code : undefined);
   }
 }

@@ -21,6 +21,16 @@ export function positiveNumber(maximum: number): (text: string) => number {
   };
 }
 
+export function guestDirectory(text: string): string {
+  if (!text.startsWith("/")) throw new InvalidArgumentError("Give a path in the guest that begins with /.");
+  return text;
+}
+
+export function guestUser(text: string): string {
+  if (!/^[^:]+(?::[^:]+)?$/.test(text)) throw new InvalidArgumentError("Give USER or USER:GROUP, names or numbers.");
+  return text;
+}
+
 export type HostKind = "auto" | "kvm" | "carrier" | `coppice://${string}` | `coppice+tls://${string}`;
 
 const HOST_FORMS = "auto, kvm, carrier, coppice://HOST:PORT or coppice+tls://HOST:PORT";

@@ -1,4 +1,5 @@
-import { chmod, lstat, mkdir, mkdtemp, readFile, readlink, rm, symlink, writeFile } from "node:fs/promises";
+import { execFileSync } from "node:child_process";
+import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, readlink, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, posix } from "node:path";
 
@@ -18,7 +19,7 @@ interface Entry {
 function fakeFiles(entries: Map<string, Entry>): SandboxFiles {
   const find = (path: string): Entry => {
     const entry = entries.get(path.replace(/\/\.$/, ""));
-    if (entry === undefined) throw new CoppiceError(path, { code: "FILE_NOT_FOUND", faultDomain: "guest" });
+    if (entry === undefined) throw new CoppiceError(path, { code: "FILE_NOT_FOUND", faultDomain: "guest", remedy: "" });
     return entry;
   };
   const files: Partial<SandboxFiles> = {
@@ -98,6 +99,17 @@ describe("copying into a guest", () => {
     await expect(copying).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
   });
 
+  it("of a pipe or the like by its name is refused, and one below a directory is told of", async () => {
+    await mkdir(join(folder, "src"));
+    execFileSync("mkfifo", [join(folder, "src/s")]);
+    await expect(copyIn(work(), join(folder, "src/s"), "/srv")).rejects.toMatchObject({
+      code: "INVALID_ARGUMENT",
+      message: expect.stringContaining("is a named pipe") as string,
+    });
+    const report = await copyIn(work(), join(folder, "src"), "/srv");
+    expect(report).toMatchObject({ directories: 1, skipped: [{ path: join(folder, "src/s"), kind: "fifo" }] });
+  });
+
   it("of what does not exist says so", async () => {
     await expect(copyIn(work(), join(folder, "none"), "/srv")).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
   });
@@ -109,7 +121,7 @@ describe("copying out of a guest", () => {
     guest.set("/srv/l", { kind: "symlink", data: Buffer.from("/etc/passwd") });
     guest.set("/srv/s", { kind: "socket" });
     const report = await copyOut(work(), "/srv", join(folder, "out"));
-    expect(report).toMatchObject({ files: 1, directories: 1, links: 1, skipped: 1 });
+    expect(report).toMatchObject({ files: 1, directories: 1, links: 1, skipped: [{ path: "/srv/s", kind: "socket" }] });
     expect(await readFile(join(folder, "out/a"), "utf8")).toBe("A");
     expect((await lstat(join(folder, "out/a"))).mode & 0o777).toBe(0o600);
     expect(await readlink(join(folder, "out/l"))).toBe("/etc/passwd");
@@ -122,6 +134,49 @@ describe("copying out of a guest", () => {
     guest.set("/srv/a", { kind: "file", data: Buffer.from("evil") });
     await expect(copyOut(work(), "/srv/a", join(folder, "out"))).rejects.toMatchObject({ code: "OUTPUT_FAILED" });
     expect(await readFile(join(folder, "victim"), "utf8")).toBe("safe");
+  });
+
+  it("of a pipe or the like by its name is refused", async () => {
+    guest.set("/srv/f", { kind: "fifo" });
+    await expect(copyOut(work(), "/srv/f", join(folder, "f"))).rejects.toMatchObject({
+      code: "INVALID_ARGUMENT",
+      message: "/srv/f is a named pipe, which can't be copied",
+    });
+    expect(await readdir(folder)).toEqual([]);
+  });
+
+  it("that fails half-way leaves the old file as it was, and nothing beside it", async () => {
+    await writeFile(join(folder, "a"), "old");
+    guest.set("/srv/a", { kind: "file", data: Buffer.from("new") });
+    const files = {
+      ...fakeFiles(guest),
+      readStream: async function* () {
+        yield Buffer.from("n");
+        expect((await readdir(folder)).length).toBe(2);
+        throw new CoppiceError("gone", { code: "HOST_LOST", faultDomain: "host", remedy: "" });
+      },
+    } as SandboxFiles;
+    const copying = copyOut({ files, signal }, "/srv/a", join(folder, "a"));
+    await expect(copying).rejects.toMatchObject({ code: "HOST_LOST" });
+    expect([await readdir(folder), await readFile(join(folder, "a"), "utf8")]).toEqual([["a"], "old"]);
+  });
+
+  it("keeps the mode of a file that it replaces", async () => {
+    await writeFile(join(folder, "a"), "old");
+    await chmod(join(folder, "a"), 0o604);
+    guest.set("/srv/a", { kind: "file", data: Buffer.from("new"), mode: 0o640 });
+    await copyOut(work(), "/srv/a", join(folder, "a"));
+    expect([(await lstat(join(folder, "a"))).mode & 0o777, await readFile(join(folder, "a"), "utf8")]).toEqual([
+      0o604,
+      "new",
+    ]);
+  });
+
+  it("never replaces what is no file", async () => {
+    execFileSync("mkfifo", [join(folder, "s")]);
+    guest.set("/srv/s", { kind: "file", data: Buffer.from("x") });
+    await expect(copyOut(work(), "/srv/s", join(folder, "s"))).rejects.toMatchObject({ code: "OUTPUT_FAILED" });
+    expect((await lstat(join(folder, "s"))).isFIFO()).toBe(true);
   });
 
   it("ends where a guest sends far more than the file was said to have", async () => {

@@ -3,13 +3,14 @@
  * and nothing is ever written through a link.
  */
 
-import { constants, createReadStream } from "node:fs";
-import { lstat, mkdir, open, readdir, readlink, stat, symlink } from "node:fs/promises";
+import { createReadStream, type Stats } from "node:fs";
+import { lstat, mkdir, readdir, readlink, stat, symlink } from "node:fs/promises";
 import { basename, join, posix, resolve } from "node:path";
 
-import { CoppiceError, type FileStat, type SandboxFiles } from "../../sandbox-pool/index.js";
+import { CoppiceError, type FileKind, type FileStat, type SandboxFiles } from "../../sandbox-pool/index.js";
 import { reasonOf } from "../errors.js";
 import { outputFailed } from "./files.js";
+import { replaceFile } from "./replace-file.js";
 
 export interface CopyWork {
   readonly files: SandboxFiles;
@@ -21,8 +22,8 @@ export interface CopyReport {
   directories: number;
   links: number;
   bytes: number;
-  /** Sockets, devices and the like: not copied. */
-  skipped: number;
+  /** Sockets, devices and the like below a directory: not copied. */
+  readonly skipped: { readonly path: string; readonly kind: FileKind }[];
 }
 
 const PERMISSION_BITS = 0o777;
@@ -31,13 +32,14 @@ const PERMISSION_BITS = 0o777;
 const GROWTH_BYTES = 64 * 1024 * 1024;
 
 function emptyReport(): CopyReport {
-  return { files: 0, directories: 0, links: 0, bytes: 0, skipped: 0 };
+  return { files: 0, directories: 0, links: 0, bytes: 0, skipped: [] };
 }
 
-/** From here into the guest. */
+/** From here into the guest. Throws `INVALID_ARGUMENT` where `from` is nothing that can be copied. */
 export async function copyIn(work: CopyWork, from: string, to: string): Promise<CopyReport> {
   const report = emptyReport();
   const source = resolve(from);
+  checkKind(source, kindOf(await lookAt(source)));
   const target = (await isGuestDirectory(work, to)) ? posix.join(to, basename(source)) : to;
   await putEntry(work, source, target, report);
   return report;
@@ -45,9 +47,7 @@ export async function copyIn(work: CopyWork, from: string, to: string): Promise<
 
 async function putEntry(work: CopyWork, from: string, to: string, report: CopyReport): Promise<void> {
   const { files, signal } = work;
-  const found = await lstat(from).catch((error: unknown) => {
-    throw unreadable(from, error);
-  });
+  const found = await lookAt(from);
   if (found.isDirectory()) {
     await files.mkdir(to, { signal });
     report.directories += 1;
@@ -60,8 +60,46 @@ async function putEntry(work: CopyWork, from: string, to: string, report: CopyRe
     report.files += 1;
     report.bytes += found.size;
   } else {
-    report.skipped += 1;
+    report.skipped.push({ path: from, kind: kindOf(found) });
   }
+}
+
+async function lookAt(path: string): Promise<Stats> {
+  return await lstat(path).catch((error: unknown) => {
+    throw unreadable(path, error);
+  });
+}
+
+function kindOf(found: Stats): FileKind {
+  if (found.isFile()) return "file";
+  if (found.isDirectory()) return "directory";
+  if (found.isSymbolicLink()) return "symlink";
+  if (found.isFIFO()) return "fifo";
+  if (found.isSocket()) return "socket";
+  return found.isBlockDevice() ? "block" : "character";
+}
+
+const COPIED: readonly FileKind[] = ["file", "directory", "symlink"];
+const SPECIAL_NAMES: Readonly<Partial<Record<FileKind, string>>> = {
+  fifo: "a named pipe",
+  socket: "a socket",
+  block: "a block device",
+  character: "a character device",
+};
+
+/** As people call it. */
+export function nameOfKind(kind: FileKind): string {
+  return SPECIAL_NAMES[kind] ?? `a ${kind}`;
+}
+
+/** What was asked for by name must not be left out without a word. */
+function checkKind(path: string, kind: FileKind): void {
+  if (COPIED.includes(kind)) return;
+  throw new CoppiceError(`${path} is ${nameOfKind(kind)}, which can't be copied`, {
+    code: "INVALID_ARGUMENT",
+    faultDomain: "user",
+    remedy: "Name a file, a directory or a link; what a pipe or device gives can be had with `coppice exec … -- cat`.",
+  });
 }
 
 /** Opened when it is asked for, so that nothing is left open where the guest refuses the file. */
@@ -83,7 +121,7 @@ async function isGuestDirectory({ files, signal }: CopyWork, path: string): Prom
   }
 }
 
-/** From the guest to here. */
+/** From the guest to here. Throws as `copyIn`. */
 export async function copyOut(work: CopyWork, from: string, to: string): Promise<CopyReport> {
   const report = emptyReport();
   const source = posix.normalize(from);
@@ -92,6 +130,7 @@ export async function copyOut(work: CopyWork, from: string, to: string): Promise
     () => false,
   );
   const name = posix.basename(source);
+  checkKind(source, (await work.files.stat(source, { signal: work.signal })).kind);
   if (isInto && name === "") throw outputFailed(to, "name a directory that does not exist to copy / into");
   await takeEntry(work, source, isInto ? join(to, name) : to, report);
   return report;
@@ -120,7 +159,7 @@ async function takeEntry(work: CopyWork, from: string, to: string, report: CopyR
       report.files += 1;
       break;
     default:
-      report.skipped += 1;
+      report.skipped.push({ path: from, kind: found.kind });
   }
 }
 
@@ -131,21 +170,15 @@ interface TakenFile {
 }
 
 async function takeFile({ files, signal }: CopyWork, { from, to, found }: TakenFile): Promise<number> {
-  // Never through a link that something else, or the copy itself, has put there.
-  const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_TRUNC | constants.O_NOFOLLOW;
-  const file = await open(to, flags, found.mode & PERMISSION_BITS).catch((error: unknown) => {
-    throw outputFailed(to, error);
-  });
   let bytes = 0;
-  try {
+  async function* pieces(): AsyncGenerator<Uint8Array> {
     for await (const piece of files.readStream(from, { signal })) {
       bytes += piece.length;
       if (bytes > found.size + GROWTH_BYTES) throw endless(from, found.size);
-      await file.writeFile(piece);
+      yield piece;
     }
-  } finally {
-    await file.close();
   }
+  await replaceFile(to, pieces(), found.mode & PERMISSION_BITS);
   return bytes;
 }
 

@@ -4,16 +4,20 @@ import type { Command } from "commander";
 
 import { CoppiceError } from "../../sandbox-pool/index.js";
 import { type HostKind, hostOption } from "./arguments.js";
-import { type CopyReport, copyIn, copyOut } from "./copy.js";
+import { type CopyReport, copyIn, copyOut, nameOfKind } from "./copy.js";
 import { number } from "./display.js";
 import { EXIT } from "./exit-codes.js";
 import { openSandbox } from "./guest-target.js";
 import type { ProgramParts } from "./program.js";
+import { printable, type Terminal } from "./terminal.js";
 
 interface CpOptions {
   readonly host: HostKind;
   readonly json?: boolean;
 }
+
+/** More would bury what else there is to read. */
+const MAX_WARNINGS = 20;
 
 /** One end of a copy. */
 interface Place {
@@ -29,7 +33,7 @@ export function addCp(program: Command, parts: ProgramParts): void {
     .argument("<to>", "PATH here, or SANDBOX:PATH")
     .summary("copy files into or out of a sandbox")
     .description(
-      "Copies a file or a whole directory into or out of a sandbox that runs. As with cp -r, what exists as a directory is copied into; links are copied as links.",
+      "Copies a file or a whole directory into or out of a sandbox that runs. As with cp -r, what exists as a directory is copied into; links are copied as links. A file takes its place when all of it is there. Pipes, sockets and devices below a directory are skipped with a warning, and the command then ends with 1.",
     )
     .addOption(hostOption())
     .option("--json", "print what was copied as JSON")
@@ -49,8 +53,9 @@ async function cp(fromText: string, toText: string, options: CpOptions, parts: P
   await using target = await openSandbox(sandbox, options.host, parts);
   const work = { files: target.guest.files, signal: parts.signal };
   const copied = await (from.sandbox === undefined ? copyIn : copyOut)(work, from.path, to.path);
+  warnOfSkipped(copied, parts.terminal);
   parts.terminal.print(options.json === true ? JSON.stringify(copied) : sentence(copied));
-  return EXIT.done;
+  return copied.skipped.length === 0 ? EXIT.done : EXIT.failed;
 }
 
 export function placeOf(text: string): Place {
@@ -61,13 +66,21 @@ export function placeOf(text: string): Place {
   return { sandbox, path };
 }
 
-function sentence({ files, directories, links, bytes }: CopyReport): string {
+function warnOfSkipped({ skipped }: CopyReport, terminal: Terminal): void {
+  for (const { path, kind } of skipped.slice(0, MAX_WARNINGS)) {
+    terminal.log(printable(`skipped ${path}: ${nameOfKind(kind)} can't be copied`));
+  }
+  if (skipped.length > MAX_WARNINGS) terminal.log(`skipped ${number(skipped.length - MAX_WARNINGS)} more such entries`);
+}
+
+function sentence({ files, directories, links, bytes, skipped }: CopyReport): string {
   const counts = [
     `${number(files)} ${files === 1 ? "file" : "files"}`,
     ...(directories === 0 ? [] : [`${number(directories)} ${directories === 1 ? "directory" : "directories"}`]),
     ...(links === 0 ? [] : [`${number(links)} ${links === 1 ? "link" : "links"}`]),
   ];
-  return `copied ${counts.join(", ")}, ${number(bytes)} bytes`;
+  const left = skipped.length === 0 ? "" : `; skipped ${number(skipped.length)}`;
+  return `copied ${counts.join(", ")}, ${number(bytes)} bytes${left}`;
 }
 
 function usage(message: string): CoppiceError {

@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { RunResult } from "../run/run.js";
 import {
+  comparisonNote,
   comparisonTable,
   type DemoOutcome,
   latencyTable,
@@ -76,6 +77,11 @@ describe("the report of the demo", () => {
     const table = comparisonTable(summarise(outcome));
     expect(table).toMatch(/cells\s+│ 300\s+│ 60\s+│ 5\.0/);
     expect(table).toMatch(/steps\s+│ 3,000\s+│ 3,000/);
+  });
+
+  it("says of a short run that nothing can be told from it", () => {
+    expect(comparisonNote({ steps: 400 })).toContain("400 steps are too few to judge");
+    expect(comparisonNote({ steps: 3_000 })).toBe("");
   });
 
   it("shows latencies in milliseconds, and the memory of a child", () => {

@@ -72,6 +72,15 @@ export function comparisonTable(summary: DemoSummary): string {
   return table.toString();
 }
 
+/** Below this Go-Explore has hardly begun to return to what it found, and chance decides which of the two finds more. */
+const STEPS_TO_JUDGE = 1_500;
+
+/** What a reader must know who looks at the comparison; empty where it speaks for itself. */
+export function comparisonNote({ steps }: Pick<DemoSummary, "steps">): string {
+  if (steps >= STEPS_TO_JUDGE) return "";
+  return `${number(steps)} steps are too few to judge: chance decides. From about ${number(STEPS_TO_JUDGE)} on (--steps) the two differ.`;
+}
+
 export function latencyTable({ explored, probe }: DemoOutcome): string {
   const table = new Table({ head: ["", "n", "p50", "p99"], style: { head: [], border: [] } });
   const row = (name: string, { n, p50_us, p99_us }: LatencySummary): [string, string, string, string] => [

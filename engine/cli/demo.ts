@@ -4,7 +4,6 @@ import { rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 
 import type { Host, Template } from "../../sandbox-pool/index.js";
-import { connectHost } from "../../sandbox-pool/index.js";
 import { run } from "../compose.js";
 import { replayMismatch } from "../errors.js";
 import { canonicalJson } from "../json.js";
@@ -18,6 +17,7 @@ import { goExplore, randomRollouts, type SearchSpec } from "../scheduler/searche
 import type { HostKind } from "./arguments.js";
 import { DEMO_MODULE, type DemoModule, loadDemoModule } from "./demo-module.js";
 import {
+  comparisonNote,
   comparisonTable,
   type DemoOutcome,
   type DemoSummary,
@@ -30,6 +30,7 @@ import { createDisplay } from "./display.js";
 import { EXIT } from "./exit-codes.js";
 import { makeFolder, writeOutput } from "./files.js";
 import { type ProbeResult, probeLatency } from "./latency-probe.js";
+import { connectPatiently } from "./running-host.js";
 import type { Terminal } from "./terminal.js";
 
 export interface DemoOptions {
@@ -62,11 +63,11 @@ export async function demo(options: DemoOptions, terminal: Terminal, signal: Abo
   const module = await loadDemoModule(DEMO_MODULE);
   const out = await makeFolder(options.out);
   if (options.json !== undefined) await makeFolder(dirname(options.json));
-  const host = await connectHost({ kind: options.host, signal, onProgress: (text) => terminal.log(text) });
+  const host = await connectPatiently({ kind: options.host }, { terminal, signal });
   try {
     return await new Demo({ options, terminal, signal, module, out, host }).run();
   } finally {
-    // After Ctrl-C nothing of ours may stay; otherwise the next start is quicker while the host is up.
+    // After Ctrl-C nothing of ours may stay, but what `host start` was asked for; otherwise the next start is quicker while the host is up.
     await host.close({ stopHostIfUnused: signal.aborted });
   }
 }
@@ -198,6 +199,7 @@ class Demo {
       [
         "",
         comparisonTable(summary),
+        ...[comparisonNote(summary)].filter(Boolean),
         `${summary.stepsPerSecond} steps a second. Checkpoints: ${summary.checkpoints.taken} taken, ` +
           `${summary.checkpoints.pruned} pruned, ${summary.checkpoints.hot} hot at the end.`,
         "",

@@ -3,16 +3,16 @@
 import { randomUUID } from "node:crypto";
 import { constants } from "node:os";
 
-import { type Command, InvalidArgumentError } from "commander";
+import { type Command, InvalidArgumentError, Option } from "commander";
 
 import { CoppiceError, type ExecOptions, type ExecResult, type Guest } from "../../sandbox-pool/index.js";
-import { reasonOf } from "../errors.js";
-import { type HostKind, hostOption, positiveNumber, wholeNumber } from "./arguments.js";
+import { guestDirectory, guestUser, type HostKind, hostOption, positiveNumber, wholeNumber } from "./arguments.js";
 import { EXIT } from "./exit-codes.js";
 import { openTarget } from "./guest-target.js";
 import { IMAGE_HELP } from "./image-argument.js";
+import { writeStream } from "./output.js";
 import type { ProgramParts } from "./program.js";
-import { printable, writeStream } from "./terminal.js";
+import { logFailure } from "./terminal.js";
 
 interface ExecCommandOptions {
   readonly host: HostKind;
@@ -29,11 +29,13 @@ const MAX_SECONDS = 24 * 3_600;
 const TIMED_OUT = 124;
 /** As shells have it: 128 and the signal's number. */
 const SIGNALLED = 128;
+const FIRST_REALTIME = 34;
 
 /** As shells have it for a program that is not there, or is none. */
 const NOT_STARTED: Readonly<Record<string, number>> = { EXEC_NOT_FOUND: 127, EXEC_NOT_EXECUTABLE: 126 };
 
 export const MEMORY_HELP = "guest memory in MiB (default: 192)";
+export const USER_HELP = "name or number of the guest's user, with :GROUP where it is not its own (default: root)";
 export const memoryMiB = wholeNumber(80, 64 * 1_024);
 
 export function addExec(program: Command, parts: ProgramParts): void {
@@ -47,10 +49,16 @@ export function addExec(program: Command, parts: ProgramParts): void {
     )
     .addOption(hostOption())
     .option("--memory <mib>", MEMORY_HELP, memoryMiB)
-    .option("--user <user>", "name or number of the guest's user, with :GROUP where it is not its own")
-    .option("--cwd <dir>", "working directory")
-    .option("--env <name=value>", "set a variable; may be repeated", addVariable, {})
-    .option("--timeout <s>", "kill the program after so many seconds", positiveNumber(MAX_SECONDS), MAX_SECONDS)
+    .option("--user <user>", USER_HELP, guestUser)
+    .option("--cwd <dir>", "working directory in the guest (default: /)", guestDirectory)
+    .addOption(
+      new Option("--env <name=value>", "set a variable; may be repeated").argParser(addVariable).default({}, "none"),
+    )
+    .addOption(
+      new Option("--timeout <s>", "kill the program after so many seconds")
+        .argParser(positiveNumber(MAX_SECONDS))
+        .default(MAX_SECONDS, "a day"),
+    )
     .addHelpText(
       "after",
       `${IMAGE_HELP}
@@ -58,7 +66,10 @@ export function addExec(program: Command, parts: ProgramParts): void {
 Examples:
   coppice exec debian -- cat /etc/os-release
   echo 'print(6 * 7)' | coppice exec debian:python3 -- python3 -
-  coppice exec sb-1f2e3d4c-7 --user nobody -- sh -c 'id; pwd'`,
+  coppice exec sb-1f2e3d4c-7 --user nobody -- sh -c 'id; pwd'
+
+Exit codes: the program's own; 124 --timeout killed it, 125 something that is not the program failed (host, image,
+options, output), 126 it can't be executed, 127 it is not there, 128+n signal n ended it.`,
     )
     .action(async (target: string, command: readonly string[], options: ExecCommandOptions) => {
       await using opened = await openTarget(target, options, parts);
@@ -86,8 +97,8 @@ async function run(
     env,
     timeoutMs: Math.ceil(timeout * 1_000),
     signal: parts.signal,
-    onStdout: (piece) => writeStream(process.stdout, piece),
-    onStderr: (piece) => writeStream(process.stderr, piece),
+    onStdout: (piece) => writeStream(process.stdout, "stdout", piece),
+    onStderr: (piece) => writeStream(process.stderr, "stderr", piece),
     ...(process.stdin.isTTY === true ? {} : { stdin: process.stdin as AsyncIterable<Uint8Array> }),
     ...(user === undefined ? {} : { user }),
     ...(cwd === undefined ? {} : { cwd }),
@@ -96,8 +107,8 @@ async function run(
     return exitCodeOfProgram(await running);
   } catch (error) {
     const code = error instanceof CoppiceError ? NOT_STARTED[error.code] : undefined;
-    if (code === undefined) throw error;
-    parts.terminal.log(`error: ${printable(reasonOf(error))}`);
+    if (code === undefined || !(error instanceof CoppiceError)) throw error;
+    logFailure(parts.terminal, error);
     return code;
   }
 }
@@ -123,6 +134,12 @@ export function exitCodeOfProgram({
 }: Pick<ExecResult, "exitCode" | "signal" | "timedOut">): number {
   if (timedOut) return TIMED_OUT;
   if (exitCode !== null) return exitCode;
-  const number = constants.signals[signal as NodeJS.Signals];
-  return number === undefined ? EXIT.failed : SIGNALLED + number;
+  const number = numberOf(signal ?? "");
+  return number === undefined ? EXIT.notTheProgram : SIGNALLED + number;
+}
+
+/** Of a signal as agents name it: real-time signals count from the C library's first. */
+function numberOf(signal: string): number | undefined {
+  const realtime = /^SIGRTMIN\+(\d+)$/.exec(signal)?.[1];
+  return realtime === undefined ? constants.signals[signal as NodeJS.Signals] : FIRST_REALTIME + Number(realtime);
 }

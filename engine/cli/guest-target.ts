@@ -1,10 +1,10 @@
 /** A guest to work in: of a sandbox that runs, or of a fresh one that ends with the command. */
 
-import { CoppiceError, connectHost, type Guest, type Host, type Template } from "../../sandbox-pool/index.js";
+import { CoppiceError, type Guest, type Host, type Template } from "../../sandbox-pool/index.js";
 import type { HostKind } from "./arguments.js";
 import { chooseImage, isSandboxId } from "./image-argument.js";
 import type { ProgramParts } from "./program.js";
-import { requireRunningHost } from "./running-host.js";
+import { connectPatiently, requireRunningHost } from "./running-host.js";
 
 /** Templates of the command line, as they are now: booted, and nothing more. */
 const TEMPLATE_KEY = "coppice command line 1";
@@ -26,13 +26,10 @@ export async function bootTemplate(
 ): Promise<{ readonly host: Host; readonly template: Template }> {
   const { spec, imageBuilder } = await chooseImage(word);
   const onProgress = (text: string): void => terminal.log(text);
-  const host = await connectHost({
-    kind: options.host,
-    signal,
-    onProgress,
-    pool: { maxReady: 0 },
-    ...(imageBuilder === undefined ? {} : { imageBuilder }),
-  });
+  const host = await connectPatiently(
+    { kind: options.host, pool: { maxReady: 0 }, ...(imageBuilder === undefined ? {} : { imageBuilder }) },
+    { terminal, signal },
+  );
   try {
     const image = await host.images.build(spec, { signal, onProgress });
     const size = options.memory === undefined ? {} : { memoryMiB: options.memory };
@@ -48,8 +45,12 @@ export interface GuestTarget extends AsyncDisposable {
   readonly guest: Guest;
 }
 
+/** Throws `INVALID_ARGUMENT` for options that say nothing about a sandbox that runs. */
 export async function openTarget(word: string, options: FreshOptions, parts: ProgramParts): Promise<GuestTarget> {
-  if (isSandboxId(word)) return await openSandbox(word, options.host, parts);
+  if (isSandboxId(word)) {
+    if (options.memory !== undefined) throw notApplicable("--memory", word);
+    return await openSandbox(word, options.host, parts);
+  }
   const { host, template } = await bootTemplate(word, options, parts);
   try {
     const guest = await template.fork({ signal: parts.signal });
@@ -71,6 +72,14 @@ export async function openSandbox(id: string, kind: HostKind, parts: ProgramPart
     await host.close();
     throw error;
   }
+}
+
+function notApplicable(option: string, sandbox: string): CoppiceError {
+  return new CoppiceError(`${option} is for a fresh microVM, and ${sandbox} runs already`, {
+    code: "INVALID_ARGUMENT",
+    faultDomain: "user",
+    remedy: `Leave ${option} out, or name an image instead of the sandbox.`,
+  });
 }
 
 function notFound(id: string): CoppiceError {

@@ -6,11 +6,12 @@ import Table from "cli-table3";
 import type { Command } from "commander";
 import { createLogUpdate } from "log-update";
 
-import { connectHost, type HostInfo, type HostStats } from "../../sandbox-pool/index.js";
+import type { HostInfo, HostStats } from "../../sandbox-pool/index.js";
 import { type HostKind, hostOption, positiveNumber } from "./arguments.js";
 import { number } from "./display.js";
 import { EXIT } from "./exit-codes.js";
 import type { ProgramParts } from "./program.js";
+import { connectPatiently } from "./running-host.js";
 
 interface StatsOptions {
   readonly host: HostKind;
@@ -40,13 +41,9 @@ export function addStats(host: Command, parts: ProgramParts): void {
     .action(async (options: StatsOptions) => parts.onDone(await stats(options, parts)));
 }
 
-async function stats(options: StatsOptions, { terminal, signal, onSignal }: ProgramParts): Promise<number> {
-  await using host = await connectHost({
-    kind: options.host,
-    signal,
-    onProgress: (text) => terminal.log(text),
-    pool: { maxReady: 0 },
-  });
+async function stats(options: StatsOptions, parts: ProgramParts): Promise<number> {
+  const { terminal, signal, onSignal } = parts;
+  await using host = await connectPatiently({ kind: options.host, pool: { maxReady: 0 } }, parts);
   const first = await host.stats({ signal });
   if (options.json === true) {
     terminal.print(JSON.stringify({ ...host.info, ...first }));
@@ -57,6 +54,7 @@ async function stats(options: StatsOptions, { terminal, signal, onSignal }: Prog
     return EXIT.done;
   }
   const looked = new AbortController();
+  const ended = AbortSignal.any([looked.signal, signal]);
   // Ctrl-C is how one ends looking.
   using _ = onSignal(() => {
     looked.abort();
@@ -65,7 +63,7 @@ async function stats(options: StatsOptions, { terminal, signal, onSignal }: Prog
   const draw = createLogUpdate(process.stdout);
   let before = { stats: first, atMs: performance.now() };
   draw(statsTable(host.info, first));
-  while (await passes(options.interval * 1_000, looked.signal)) {
+  while (await passes(options.interval * 1_000, ended)) {
     const now = { stats: await host.stats({ signal }), atMs: performance.now() };
     const seconds = (now.atMs - before.atMs) / 1_000;
     draw(statsTable(host.info, now.stats, { before: before.stats, seconds }));

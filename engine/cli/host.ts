@@ -11,9 +11,13 @@ import { addMetrics } from "./host-metrics.js";
 import { addStats } from "./host-stats.js";
 import type { ProgramParts } from "./program.js";
 
-interface StartOptions {
+interface StartOptions extends JsonOption {
   readonly host: "auto" | "kvm" | "carrier";
   readonly idleMinutes: number;
+}
+
+interface JsonOption {
+  readonly json?: boolean;
 }
 
 /** A day. */
@@ -32,14 +36,15 @@ export function addHostCommands(program: Command, parts: ProgramParts): void {
   host
     .command("stop")
     .description("Ends all hosts of this user, also those in use.")
+    .option("--json", "print how many there were as JSON")
     .addHelpText("after", "\nExample:\n  coppice host stop")
-    .action(async () => parts.onDone(await stop(parts)));
+    .action(async (options: JsonOption) => parts.onDone(await stop(options, parts)));
   host
     .command("status")
     .description("Which hosts run, since when, and who uses them.")
     .option("--json", "print it as JSON")
     .addHelpText("after", "\nExample:\n  coppice host status --json")
-    .action(async (options: { readonly json?: boolean }) => parts.onDone(await status(options, parts)));
+    .action(async (options: JsonOption) => parts.onDone(await status(options, parts)));
   addStats(host, parts);
   addMetrics(host, parts);
 }
@@ -51,6 +56,7 @@ function addStart(host: Command, parts: ProgramParts): void {
     .description("Starts a host and leaves it running, so that the next run begins at once.")
     .addOption(kind)
     .option("--idle-minutes <m>", "end it after so long without use", positiveNumber(MAX_IDLE_MINUTES), IDLE_MINUTES)
+    .option("--json", "print what runs now as JSON")
     .addHelpText("after", "\nExamples:\n  coppice host start\n  coppice host start --host carrier --idle-minutes 5")
     .action(async (options: StartOptions) => parts.onDone(await start(options, parts)));
 }
@@ -68,6 +74,10 @@ async function start(options: StartOptions, { terminal, signal }: ProgramParts):
     signal,
     onProgress,
   });
+  if (options.json === true) {
+    terminal.print(JSON.stringify({ kind: made, pid, started }));
+    return EXIT.done;
+  }
   const how = started
     ? `runs now, and ends after ${number(idleMinutes)} minutes without use`
     : "ran already, and keeps the idle time that it was started with";
@@ -75,13 +85,17 @@ async function start(options: StartOptions, { terminal, signal }: ProgramParts):
   return EXIT.done;
 }
 
-async function stop({ terminal, signal }: ProgramParts): Promise<number> {
+async function stop(options: JsonOption, { terminal, signal }: ProgramParts): Promise<number> {
   const count = await stopHosts({ signal });
+  if (options.json === true) {
+    terminal.print(JSON.stringify({ ended: count }));
+    return EXIT.done;
+  }
   terminal.print(count === 0 ? "no host was running" : `ended ${count === 1 ? "1 host" : `${count} hosts`}`);
   return EXIT.done;
 }
 
-async function status(options: { readonly json?: boolean }, { terminal }: ProgramParts): Promise<number> {
+async function status(options: JsonOption, { terminal }: ProgramParts): Promise<number> {
   const hosts = await hostStatus();
   if (options.json === true) {
     terminal.print(JSON.stringify({ hosts }));
@@ -95,9 +109,10 @@ async function status(options: { readonly json?: boolean }, { terminal }: Progra
     head: ["host", "process", "since", "in use by", "sessions"],
     style: { head: [], border: [] },
   });
-  for (const { kind, pid, startedAt, users, sessions } of hosts) {
+  for (const { kind, pid, startedAt, users, sessions, isFull } of hosts) {
     const usedBy = users === 1 ? "1 process" : `${users} processes`;
-    table.push([kind, String(pid), startedAt, usedBy, sessions === null ? "does not answer" : String(sessions)]);
+    const silent = isFull ? "full: takes no more connections" : "does not answer";
+    table.push([kind, String(pid), startedAt, usedBy, sessions === null ? silent : String(sessions)]);
   }
   terminal.print(table.toString());
   return EXIT.done;

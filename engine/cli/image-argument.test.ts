@@ -55,7 +55,26 @@ describe("an image argument", () => {
   });
 
   it.each([
-    ["{", "can not be read"],
+    ["debian:bookworm", "is a release of Debian", "Write debian, which is bookworm, or debian:PACKAGE,PACKAGE."],
+    ["debian:12-slim", "is a release of Debian", '"suite"'],
+    ["debian:python3,trixie", '"trixie" is a release', '"suite"'],
+    ["python:3.12", '"python:3.12" is no image', "Write debian:python3"],
+    ["docker.io/library/redis:7", "is no image", "Write debian:redis-server"],
+    ["ubuntu:22.04", "is no image", "other distributions can't be had"],
+    ["ghcr.io/some/thing", "is no image", "container registries"],
+    ["fedora", "is no image", "An image is debian, debian:PACKAGE"],
+    ["sb-1f2e3d-7", "is a sandbox", "coppice exec sb-1f2e3d-7 -- COMMAND"],
+    ["./no/such", "can not be read", "Check the path"],
+  ])("such as %s is refused, and told what to write instead", async (word, message, remedy) => {
+    await expect(chooseImage(word)).rejects.toMatchObject({
+      code: "IMAGE_SPEC_INVALID",
+      message: expect.stringContaining(message) as string,
+      remedy: expect.stringContaining(remedy) as string,
+    });
+  });
+
+  it.each([
+    ["{", "is not JSON"],
     [{ debian: { package: [] } }, "package"],
     [{ debian: {}, files: { "/x": 3 } }, "files./x"],
     [{ debian: {}, files: { "/x": { from: "./none" } } }, "none can not be read"],
@@ -90,7 +109,8 @@ describe("a program's end", () => {
     [{ exitCode: 7, signal: null, timedOut: false }, 7],
     [{ exitCode: null, signal: "SIGTERM", timedOut: false }, 143],
     [{ exitCode: null, signal: "SIGKILL", timedOut: true }, 124],
-    [{ exitCode: null, signal: "SIGRTMIN+2", timedOut: false }, 1],
+    [{ exitCode: null, signal: "SIGRTMIN+2", timedOut: false }, 164],
+    [{ exitCode: null, signal: "SIGNEW", timedOut: false }, 125],
   ])("such as %j becomes exit code %i", (end, expected) => {
     expect(exitCodeOfProgram(end)).toBe(expected);
   });

@@ -1,7 +1,7 @@
 /** `coppice image …`: the images in this machine's cache. */
 
 import Table from "cli-table3";
-import { type Command, InvalidArgumentError } from "commander";
+import { type Command, InvalidArgumentError, Option } from "commander";
 
 import { buildImage, CoppiceError, type ImageSpec, listImages, removeImage } from "../../sandbox-pool/index.js";
 import { age, number } from "./display.js";
@@ -23,7 +23,7 @@ export function addImageCommands(program: Command, parts: ProgramParts): void {
     .summary("build an image, or find it in the cache")
     .description("Builds an image, or finds it in the cache, and prints its id.")
     .option("--debian <packages>", "Debian packages, separated by commas")
-    .option("--file <guest=host>", "add a file; may be repeated", addFile, [])
+    .addOption(new Option("--file <guest=host>", "add a file; may be repeated").argParser(addFile).default([], "none"))
     .option("--json", "print id and path as JSON")
     .addHelpText(
       "after",
@@ -45,8 +45,11 @@ Examples:
     .command("rm")
     .argument("<id...>", "ids, or enough of their beginning")
     .description("Removes images from the cache. A host that has them goes on using them until it ends.")
+    .option("--json", "print the removed ids as JSON")
     .addHelpText("after", "\nExample:\n  coppice image rm sha256:dbe0e731")
-    .action(async (ids: readonly string[]) => parts.onDone(await remove(ids, parts)));
+    .action(async (ids: readonly string[], options: { readonly json?: boolean }) =>
+      parts.onDone(await remove(ids, options, parts)),
+    );
 }
 
 function addFile(text: string, before: BuildOptions["file"]): BuildOptions["file"] {
@@ -118,7 +121,17 @@ async function list(options: { readonly json?: boolean }, { terminal }: ProgramP
   return EXIT.done;
 }
 
-async function remove(ids: readonly string[], { terminal }: ProgramParts): Promise<number> {
-  for (const id of ids) terminal.print(`removed ${await removeImage(id)}`);
+async function remove(
+  ids: readonly string[],
+  options: { readonly json?: boolean },
+  { terminal }: ProgramParts,
+): Promise<number> {
+  const removed: string[] = [];
+  for (const id of ids) {
+    const whole = await removeImage(id);
+    removed.push(whole);
+    if (options.json !== true) terminal.print(`removed ${whole}`);
+  }
+  if (options.json === true) terminal.print(JSON.stringify({ removed }));
   return EXIT.done;
 }

@@ -29,8 +29,12 @@ interface Outcome {
 }
 
 /** In a home of its own: nothing here may find or start a host of this machine. */
+function environment(): Readonly<Record<string, string>> {
+  return { HOME: home, XDG_RUNTIME_DIR: home, XDG_CACHE_HOME: home, XDG_STATE_HOME: home };
+}
+
 async function coppice(...args: readonly string[]): Promise<Outcome> {
-  const env = { HOME: home, XDG_RUNTIME_DIR: home, XDG_CACHE_HOME: home, XDG_STATE_HOME: home };
+  const env = environment();
   const child = await execa(process.execPath, [built.path(MAIN), ...args], { reject: false, env, cwd: home });
   return { exitCode: child.exitCode, stdout: child.stdout, stderr: child.stderr };
 }
@@ -53,5 +57,27 @@ describe("the command line", () => {
     expect(exitCode).toBe(2);
     expect(stderr).toContain("Did you mean demo?");
     expect(stdout).toBe("");
+  });
+
+  it.each([["--help"], ["host", "status", "--json"]])(
+    "of %j on a full disk says so in a line, and ends with 5",
+    async (...args) => {
+      const script = `exec "$@" > /dev/full`;
+      const command = ["-c", script, "sh", process.execPath, built.path(MAIN), ...args];
+      const { exitCode, stderr } = await execa("/bin/sh", command, { reject: false, env: environment() });
+      expect(exitCode).toBe(5);
+      expect(stderr).toMatch(/^error: stdout can not be written: ENOSPC.*\(OUTPUT_FAILED\)\n {2}to go on: [^\n]*$/);
+    },
+  );
+
+  it("whose reader has left ends quietly, as by SIGPIPE", async () => {
+    const child = execa(process.execPath, [built.path(MAIN), "--help"], { reject: false, env: environment() });
+    child.stdout.destroy();
+    const { exitCode, stderr } = await child;
+    expect([exitCode, stderr]).toEqual([141, ""]);
+  });
+
+  it("exec that runs no program ends with 125, which is no program's", async () => {
+    expect((await coppice("exec", "--no-such-option")).exitCode).toBe(125);
   });
 });

@@ -1,49 +1,50 @@
 #!/usr/bin/env node
-/** The command line. Exit codes: 0 done, 1 failed, 2 usage, 3 no usable host, 4 nothing found, 130 interrupted. */
+/** The command line; exit-codes.ts has the codes that it ends with. */
 
 import { CommanderError } from "commander";
 
 import { CoppiceError } from "../../sandbox-pool/index.js";
 import { EXIT, exitCodeOf } from "./exit-codes.js";
 import { listenForInterrupts } from "./interrupts.js";
+import { isClosedPipe, watchOutput } from "./output.js";
 import { makeProgram } from "./program.js";
-import { printable, processTerminal, type Terminal } from "./terminal.js";
+import { logFailure, processTerminal, type Terminal } from "./terminal.js";
 
 async function main(args: readonly string[]): Promise<number> {
   const terminal = processTerminal();
+  const output = watchOutput();
   using interrupts = listenForInterrupts((text) => terminal.log(text));
   let exitCode: number = EXIT.done;
   const program = makeProgram({
     terminal,
-    signal: interrupts.signal,
+    signal: AbortSignal.any([interrupts.signal, output.signal]),
     onSignal: (handler) => interrupts.redirect(handler),
     onDone: (code) => (exitCode = code),
   });
+  let thrown: unknown;
   try {
     await program.parseAsync(args, { from: "user" });
-    return exitCode;
   } catch (error) {
-    if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.done : EXIT.usage;
-    return report(error, terminal, interrupts.signal);
+    thrown = error;
   }
+  await output.flushed();
+  if (thrown !== undefined && interrupts.signal.aborted) return EXIT.interrupted;
+  const failure = output.failure ?? thrown;
+  return failure === undefined ? exitCode : report(failure, args[0], terminal);
 }
 
-function report(error: unknown, terminal: Terminal, signal: AbortSignal): number {
-  if (signal.aborted) return EXIT.interrupted;
+function report(error: unknown, command: string | undefined, terminal: Terminal): number {
+  if (error instanceof CommanderError) {
+    return error.exitCode === 0 ? EXIT.done : exitCodeOf("INVALID_ARGUMENT", command);
+  }
+  if (isClosedPipe(error)) return EXIT.closedPipe;
   if (!(error instanceof CoppiceError)) {
     // Not foreseen, so the stack is what a maintainer needs.
     terminal.log(error instanceof Error ? (error.stack ?? error.message) : String(error));
-    return EXIT.failed;
+    return exitCodeOf(undefined, command);
   }
-  terminal.log(`error: ${printable(error.message)} (${error.code})`);
-  if (error.remedy !== undefined) terminal.log(`  to go on: ${printable(error.remedy)}`);
-  return exitCodeOf(error.code);
+  logFailure(terminal, error);
+  return exitCodeOf(error.code, command);
 }
-
-// A pipe that is closed by its reader, such as `| head`, is no failure of ours.
-process.stdout.on("error", (error: NodeJS.ErrnoException) => {
-  if (error.code !== "EPIPE") throw error;
-  process.exit(EXIT.done);
-});
 
 process.exitCode = await main(process.argv.slice(2));

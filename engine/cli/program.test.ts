@@ -56,10 +56,16 @@ describe("words and options", () => {
     "host stop",
     "host status",
     "host stats",
+    "host metrics",
   ])("of %s are explained, with an example of it", async (words) => {
     const { printed, exitCode } = await parse(...words.split(" "), "--help");
     expect(exitCode).toBe(0);
     expect(printed).toMatch(new RegExp(`Examples?:[^]*coppice ${words}`));
+  });
+
+  it.each(["exec", "image build"])("of %s show their defaults as people write them", async (words) => {
+    const { printed } = await parse(...words.split(" "), "--help");
+    expect(printed).not.toMatch(/\(default: (?:\{\}|\[\]|86400)\)/);
   });
 
   it("tell the version of the package", async () => {
@@ -82,6 +88,9 @@ describe("words and options", () => {
     [["exec", "debian"], "missing required argument 'command'"],
     [["exec", "debian", "--memory", "1", "--", "true"], "Give a whole number from 80 to 65536."],
     [["exec", "debian", "--env", "nonsense", "--", "true"], "Give NAME=VALUE."],
+    [["exec", "debian", "--cwd", "srv", "--", "true"], "Give a path in the guest that begins with /."],
+    [["exec", "debian", "--user", ":x", "--", "true"], "Give USER or USER:GROUP"],
+    [["exec", "debian", "--memroy", "100", "--", "true"], "Did you mean --memory?"],
     [["image", "build", "--file", "nonsense"], "Give GUEST=HOST"],
   ])("such as %j are refused, naming what is wrong", async (args, message) => {
     const { exitCode, printed, logged } = await parse(...args);

@@ -31,6 +31,16 @@ export function makeProgram(parts: ProgramParts): Command {
   const program = new Command("coppice")
     .description("Explores environments that are real Linux machines, forked instead of restarted.")
     .version(packageVersion(), "-V, --version")
+    .addHelpText(
+      "after",
+      `
+Environment:
+  COPPICE_HOST    the host where --host is not given: kvm, carrier or coppice://HOST:PORT
+  COPPICE_TOKEN   the token that a host on another machine asks for
+
+Exit codes: 0 done, 1 failed, 2 wrong words or options, 3 no usable host, 4 nothing found, 5 output can't be written,
+130 interrupted, 141 nobody reads the output. exec and shell: the program's, or 125.`,
+    )
     .showHelpAfterError("(--help after the command shows its options and examples)")
     .exitOverride()
     .configureOutput({

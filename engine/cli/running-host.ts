@@ -2,7 +2,7 @@
 
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { CoppiceError, connectHost, type Host, hostStatus } from "../../sandbox-pool/index.js";
+import { type ConnectOptions, CoppiceError, connectHost, type Host, hostStatus } from "../../sandbox-pool/index.js";
 import { type HostKind, isRemote } from "./arguments.js";
 import type { ProgramParts } from "./program.js";
 
@@ -18,14 +18,17 @@ export async function connectRunningHost(
   const named = wanted === "auto" ? process.env["COPPICE_HOST"] : wanted;
   const kind = named !== undefined && isRemote(named) ? named : await runningKind(wanted);
   if (kind === undefined) return undefined;
+  return await connectPatiently({ kind: kind as HostKind, pool: { maxReady: 0 } }, { terminal, signal });
+}
+
+/** As `connectHost`, and again for a while where a host runs that is too busy to answer. */
+export async function connectPatiently(
+  options: Omit<ConnectOptions, "signal" | "onProgress">,
+  { terminal, signal }: Pick<ProgramParts, "terminal" | "signal">,
+): Promise<Host> {
   for (let attempt = 1; ; attempt++) {
     try {
-      return await connectHost({
-        kind: kind as Exclude<HostKind, "auto">,
-        signal,
-        onProgress: (text) => terminal.log(text),
-        pool: { maxReady: 0 },
-      });
+      return await connectHost({ ...options, signal, onProgress: (text) => terminal.log(text) });
     } catch (error) {
       // It runs and somebody uses it: it is only busy.
       const isBusy = [error, (error as Error).cause].some(

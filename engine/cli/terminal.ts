@@ -1,5 +1,7 @@
 /** Where a command writes: results to stdout, everything about how it goes to stderr. */
 
+import type { CoppiceError } from "../../sandbox-pool/index.js";
+
 export interface Terminal {
   /** Results, for people and for pipes. */
   print(text: string): void;
@@ -18,6 +20,12 @@ export function printable(text: string): string {
   return text.replace(CONTROL, "");
 }
 
+/** An error as a person reads it: what, its code, and what to do. */
+export function logFailure(terminal: Terminal, { message, code, remedy }: CoppiceError): void {
+  terminal.log(`error: ${printable(message)} (${code})`);
+  terminal.log(`  to go on: ${printable(remedy)}`);
+}
+
 export function processTerminal(): Terminal {
   return {
     print: (text) => void process.stdout.write(`${text}\n`),
@@ -25,10 +33,4 @@ export function processTerminal(): Terminal {
     isInteractive: process.stderr.isTTY === true && process.env["TERM"] !== "dumb",
     columns: process.stderr.columns ?? 80,
   };
-}
-
-/** Bytes as they are; resolves when the reader has room for more. */
-export async function writeStream(stream: NodeJS.WriteStream, piece: Uint8Array): Promise<void> {
-  if (stream.write(piece)) return;
-  await new Promise<void>((resolve) => stream.once("drain", resolve));
 }

@@ -1,6 +1,6 @@
 /** Whose fault it was: an environment's error ends the run, a host's is tried again and is never a reward. */
 
-import { CoppiceError, type Sandbox } from "../../sandbox-pool/index.js";
+import { CoppiceError, remedyOf, type Sandbox } from "../../sandbox-pool/index.js";
 import { DEFAULTS } from "../defaults.js";
 import { aborted, environmentFailed, environmentTimeout, type Place, reasonOf } from "../errors.js";
 import type { WireError } from "./protocol.js";
@@ -83,9 +83,10 @@ export function toWireError(error: unknown): WireError {
   const source = error instanceof InfrastructureFault ? error.cause : error;
   if (source instanceof CoppiceError) {
     const { message, code, faultDomain, retryable, remedy } = source;
-    return { message, code, faultDomain, retryable, ...(remedy === undefined ? {} : { remedy }) };
+    return { message, code, faultDomain, retryable, remedy };
   }
-  return { message: reasonOf(source), code: "UNEXPECTED", faultDomain: "bug", retryable: false };
+  const remedy = remedyOf("UNEXPECTED");
+  return { message: reasonOf(source), code: "UNEXPECTED", faultDomain: "bug", retryable: false, remedy };
 }
 
 export function fromWireError(error: WireError): CoppiceError {

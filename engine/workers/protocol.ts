@@ -101,7 +101,7 @@ export interface WireError {
   readonly code: string;
   readonly faultDomain: FaultDomain;
   readonly retryable: boolean;
-  readonly remedy?: string;
+  readonly remedy: string;
 }
 
 export type RolloutOutcome =

@@ -13,8 +13,6 @@ export const DEFAULTS = Object.freeze({
   moduleParameters: Object.freeze({
     // Guests get no virtualization of their own: less state to save, and less to attack.
     kvm_amd: "nested=0",
-    // No interrupt for each packet that was sent: with one client's requests and answers it would be one for each.
-    virtio_net: "napi_tx=0",
   }) as Readonly<Record<string, string>>,
   /** Old entries that stay for the next switch between versions or clones. */
   keepEntries: 4,

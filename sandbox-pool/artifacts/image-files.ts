@@ -69,6 +69,6 @@ function invalidPath(path: string, what: string): CoppiceError {
   return new CoppiceError(`\`image.files["${path}"]\` ${what}`, {
     code: "IMAGE_SPEC_INVALID",
     faultDomain: "user",
-    remedy: `Correct image.files["${path}"] in the image's description.`,
+    remedy: "Choose another path: what the image's packages have there stays.",
   });
 }

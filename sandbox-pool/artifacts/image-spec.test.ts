@@ -52,7 +52,7 @@ describe("an image's description", () => {
     expect(failure).toMatchObject({ code: "IMAGE_SPEC_INVALID", faultDomain: "user" });
     expect(failure.message).toContain("is not an absolute path of a file");
     expect(failure.message).toContain("image.files[");
-    expect(failure.remedy).toContain("image.files[");
+    expect(failure.remedy).toContain("/srv/hello.txt");
   });
 
   it.each([

@@ -38,7 +38,8 @@ export function resolveImageSpec(spec: ImageSpec): ResolvedImageSpec {
   if (!parsed.success) {
     const issue = parsed.error.issues[0];
     const value = valueAt(spec, issue?.path ?? []);
-    throw invalid(`image.${issue?.path.join(".") ?? ""}`, `${value}${issue?.message ?? "is not valid"}`);
+    const path = issue?.path ?? [];
+    throw invalid(`image.${path.join(".")}`, `${value}${issue?.message ?? "is not valid"}`, remedyAt(path));
   }
   const files = new Map<string, Uint8Array>();
   for (const [path, contents] of Object.entries(parsed.data.files ?? {}).sort(([a], [b]) => (a < b ? -1 : 1))) {
@@ -48,7 +49,8 @@ export function resolveImageSpec(spec: ImageSpec): ResolvedImageSpec {
   for (const path of files.keys()) {
     for (let parent = posix.dirname(path); parent !== "/"; parent = posix.dirname(parent)) {
       if (files.has(parent)) {
-        throw invalid(`image.files["${parent}"]`, `can't be a file: it is the directory of "${path}"`);
+        const what = `can't be a file: it is the directory of "${path}"`;
+        throw invalid(`image.files["${parent}"]`, what, "Leave one of the two out, or put it elsewhere.");
       }
     }
   }
@@ -69,14 +71,15 @@ export function imageId(spec: ResolvedImageSpec): string {
 function checkPath(path: string): void {
   const field = `image.files["${path}"]`;
   if (!path.startsWith("/") || path.endsWith("/") || path.includes("\0") || posix.normalize(path) !== path) {
-    throw invalid(field, "is not an absolute path of a file, such as /srv/hello.txt");
+    throw invalid(field, "is not an absolute path of a file", "Write it as /srv/hello.txt is written: from the root.");
   }
   if (Buffer.byteLength(path) > 4095 || path.split("/").some((part) => Buffer.byteLength(part) > 255)) {
-    throw invalid(field, "is longer than Linux allows");
+    throw invalid(field, "is longer than Linux allows", "Use shorter names, or fewer directories.");
   }
   const hidden = HIDDEN.find((directory) => path === directory || path.startsWith(`${directory}/`));
   if (hidden !== undefined) {
-    throw invalid(field, `would not be seen: ${hidden} is empty when a guest boots`);
+    const remedy = "Put it elsewhere, such as below /srv, or write it in `warmUp`.";
+    throw invalid(field, `would not be seen: ${hidden} is empty when a guest boots`, remedy);
   }
 }
 
@@ -88,10 +91,15 @@ function valueAt(spec: unknown, path: readonly PropertyKey[]): string {
   return typeof value === "string" ? `"${value}" ` : "";
 }
 
-function invalid(field: string, what: string): CoppiceError {
-  return new CoppiceError(`\`${field}\`: ${what}`, {
-    code: "IMAGE_SPEC_INVALID",
-    faultDomain: "user",
-    remedy: `Correct ${field} in the image's description.`,
-  });
+/** By the field that is wrong. */
+function remedyAt([first, second]: readonly PropertyKey[]): string {
+  if (second === "packages")
+    return "Name packages as `apt` does: in lower case and without a version, such as python3.";
+  if (second === "suite") return "Name a release as Debian's archive does, such as bookworm or trixie.";
+  if (first === "files") return "Give each file's contents as a string or a Uint8Array.";
+  return "An image is { debian: { packages, suite }, files }, of which only `debian` must be there.";
+}
+
+function invalid(field: string, what: string, remedy: string): CoppiceError {
+  return new CoppiceError(`\`${field}\`: ${what}`, { code: "IMAGE_SPEC_INVALID", faultDomain: "user", remedy });
 }

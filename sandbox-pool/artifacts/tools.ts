@@ -4,6 +4,7 @@ import { spawn } from "node:child_process";
 import { accessSync, closeSync, constants, openSync } from "node:fs";
 import { delimiter, join } from "node:path";
 
+import { abortError } from "../abort.js";
 import { CoppiceError } from "../errors.js";
 
 /** Program to the Debian and Ubuntu package that brings it. */
@@ -187,11 +188,7 @@ export function toolFailed(tool: string, result: RunResult): CoppiceError {
 
 export function throwIfAborted(signal: AbortSignal | undefined, what: string): void {
   if (signal?.aborted) {
-    throw new CoppiceError(`${what} was interrupted`, {
-      code: "ABORTED",
-      faultDomain: "user",
-      cause: signal.reason,
-    });
+    throw abortError(what, signal);
   }
 }
 

@@ -30,6 +30,8 @@ export interface CarrierOptions extends HostArtifactsOptions {
   readonly memoryMiB?: number;
   /** Seconds without clients after which it ends by itself. Default: COPPICE_CARRIER_IDLE_SECONDS, or 60. */
   readonly idleSeconds?: number;
+  /** It is started on purpose, and runs on while nobody uses it. Default: false. */
+  readonly keep?: boolean;
 }
 
 export interface Carrier {
@@ -72,6 +74,7 @@ export async function ensureCarrier(options: CarrierOptions = {}): Promise<Carri
     startMessage: "boots the emulated host",
     prepare: async (directory) => await prepare(directory, settings),
     retryWhen: /Could not set up host forwarding rule/,
+    keep: options.keep,
     signal: options.signal,
     onProgress: options.onProgress,
   });

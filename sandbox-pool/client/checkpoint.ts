@@ -2,6 +2,7 @@
 
 import type { Checkpoint, ForkOptions, ForkResult, Sandbox, Stages } from "../api.js";
 import { CoppiceError } from "../errors.js";
+import { internalError } from "../remedies.js";
 import { checkInput, inputs } from "./validation.js";
 
 export interface CheckpointFacts {
@@ -78,5 +79,5 @@ class CheckpointHandle implements Checkpoint {
 }
 
 export function nothingForked(): CoppiceError {
-  return new CoppiceError("Fork returned nothing", { code: "INTERNAL", faultDomain: "bug" });
+  return internalError("Fork returned nothing");
 }

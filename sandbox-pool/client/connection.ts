@@ -282,7 +282,7 @@ export function hostClosed(): CoppiceError {
   });
 }
 
-function deadlineExceeded(method: string, deadlineMs: number): CoppiceError {
+export function deadlineExceeded(method: string, deadlineMs: number): CoppiceError {
   return new CoppiceError(`Host did not answer ${method} within ${deadlineMs} ms`, {
     code: "DEADLINE_EXCEEDED",
     faultDomain: "host",

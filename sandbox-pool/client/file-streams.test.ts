@@ -50,18 +50,29 @@ describe("a file written from a stream", () => {
     expect(ops.at(-1)).toBe("upload.commit");
   });
 
-  it("whose beginning was given up is taken back when the guest answers late", async () => {
-    let late: ((reply: { result: unknown; stages: []; chunks: [] }) => void) | undefined;
-    const { agent, ops } = fakeAgent(({ op, spec }) => {
-      if (op !== "upload.begin") return {};
-      late = spec?.onLate;
-      throw new Error("aborted");
+  it("is begun by a request that stays open until the upload has ended, so that its end is known in the guest", async () => {
+    let end: (result: unknown) => void = () => undefined;
+    const { agent, ops } = fakeAgent(({ op, args, spec }) => {
+      if (op === "upload.commit") end({ upload: 3 });
+      if (op !== "upload.begin") return { upload: (args as { upload: number }).upload };
+      spec?.onChunk?.({ stream: "started", data: Buffer.from("3") });
+      return new Promise((resolve) => {
+        end = resolve;
+      });
     });
-    await expect(writePieces(agent, "/srv/a", Readable.from([]), {})).rejects.toThrow("aborted");
-    late?.({ result: "hostile", stages: [], chunks: [] });
-    expect(ops).toEqual(["upload.begin"]);
-    late?.({ result: { upload: 3 }, stages: [], chunks: [] });
-    expect(ops).toEqual(["upload.begin", "upload.abort"]);
+    await writePieces(agent, "/srv/a", Readable.from([Buffer.from("a")]), {});
+    expect(ops).toEqual(["upload.begin", "upload.write", "upload.commit"]);
+  });
+
+  it("that the guest does not begin in time is given up", async () => {
+    let given: AbortSignal | undefined;
+    const { agent } = fakeAgent(({ spec }) => {
+      given = spec?.signal;
+      return new Promise((_, reject) => given?.addEventListener("abort", () => reject(new Error("aborted"))));
+    });
+    const writing = writePieces(agent, "/srv/a", Readable.from([]), { deadlineMs: 10 });
+    await expect(writing).rejects.toMatchObject({ code: "DEADLINE_EXCEEDED" });
+    expect(given?.aborted).toBe(true);
   });
 });
 

@@ -6,6 +6,7 @@ import type { CallOptions, FileSource } from "../api.js";
 import { DEFAULTS } from "../defaults.js";
 import { CoppiceError } from "../errors.js";
 import type { AgentCall } from "./agent-call.js";
+import { deadlineExceeded } from "./connection.js";
 import { runProgram } from "./exec.js";
 import { results } from "./messages.js";
 import { readAhead } from "./read-ahead.js";
@@ -50,20 +51,31 @@ export async function writePieces(
   }
 }
 
+/** The request stays open as long as the upload: where this client vanishes it is cancelled, and nothing is left in the guest. */
 async function beginUpload(agent: AgentCall, path: string, spec: CallOptions): Promise<number> {
-  const { result } = await agent({
-    op: "upload.begin",
-    args: { path },
-    schema: results.uploadBegin,
-    spec: {
-      ...spec,
-      onLate: (late) => {
-        const begun = results.uploadBegin.safeParse(late.result);
-        if (begun.success) void abortUpload(agent, begun.data.upload);
-      },
-    },
-  });
-  return result.upload;
+  const deadlineMs = spec.deadlineMs ?? DEFAULTS.connection.deadlineMs;
+  const late = new AbortController();
+  const timer = setTimeout(() => late.abort(), deadlineMs);
+  try {
+    return await new Promise<number>((resolve, reject) => {
+      const held = agent({
+        op: "upload.begin",
+        args: { path, held: true },
+        schema: results.uploadBegin,
+        spec: {
+          signal: spec.signal === undefined ? late.signal : AbortSignal.any([spec.signal, late.signal]),
+          deadlineMs: DEFAULTS.maxDeadlineMs,
+          onChunk: ({ data }) => resolve(Number(Buffer.from(data).toString())),
+        },
+      });
+      // Once it has begun, what ends it is told by the request that it ends.
+      held.then(({ result }) => resolve(result.upload), reject);
+    });
+  } catch (error) {
+    throw late.signal.aborted ? deadlineExceeded("upload.begin", deadlineMs) : error;
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 async function abortUpload(agent: AgentCall, upload: number): Promise<void> {

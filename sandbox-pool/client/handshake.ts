@@ -1,6 +1,7 @@
 /** From an endpoint to a connection: connects the socket, says hello, checks the welcome. */
 
 import { connect as connectSocket, type Socket } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 
 import { abortError, onAbort } from "../abort.js";
 import type { HostAddress, TlsTrust } from "../api.js";
@@ -71,6 +72,41 @@ function openPlain(endpoint: Endpoint): Socket {
     : connectSocket({ host: endpoint.host, port: endpoint.port });
 }
 
+/** As `dial`, and again for some seconds where the host is full: others may leave. Throws as `dial`. */
+export async function dialWhenFree(options: DialOptions): Promise<Connection> {
+  const { fullPatienceMs, fullPauseMs } = DEFAULTS.connection;
+  const started = performance.now();
+  let refusal: unknown;
+  for (;;) {
+    try {
+      return await dial(options);
+    } catch (error) {
+      if (isTurnedAway(error)) refusal = error;
+      const isAgain = refusal === error || error instanceof ClosedEarly;
+      if (!isAgain || performance.now() - started >= fullPatienceMs) throw isAgain ? (refusal ?? error) : error;
+      await sleep(fullPauseMs, undefined, { signal: options.signal }).catch(() => undefined);
+    }
+  }
+}
+
+/** Whether a host refused a connection because it has too many, and may be well otherwise. */
+export function isTurnedAway(error: unknown): boolean {
+  return error instanceof CoppiceError && error.code === "TOO_MANY_CONNECTIONS";
+}
+
+/** A refusal is sent at once, and the end of the connection may overtake it: then this is all that is seen. */
+class ClosedEarly extends CoppiceError {
+  constructor(where: string, cause?: unknown) {
+    super(`Host at ${where} closed the connection before its greeting`, {
+      code: "HOST_UNREACHABLE",
+      faultDomain: "host",
+      retryable: true,
+      remedy: "Check the address. If it is right, the host may have too many connections: try again in a moment.",
+      cause,
+    });
+  }
+}
+
 export function describeEndpoint(endpoint: Endpoint): string {
   return "unix" in endpoint ? endpoint.unix : `${endpoint.host}:${endpoint.port}`;
 }
@@ -79,8 +115,11 @@ function greet(socket: Socket, reader: FrameReader, options: DialOptions): Promi
   const timeoutMs = options.timeoutMs ?? DEFAULTS.connection.connectTimeoutMs;
   return new Promise<Welcome>((resolve, reject) => {
     const timer = setTimeout(() => finish(() => reject(new Error(`No answer within ${timeoutMs} ms`))), timeoutMs);
-    const onError = (error: Error): void => finish(() => reject(error));
-    const onClose = (): void => finish(() => reject(new Error("Connection was closed before the greeting")));
+    const where = describeEndpoint(options.endpoint);
+    const isClosed = (error: NodeJS.ErrnoException): boolean => error.code === "EPIPE" || error.code === "ECONNRESET";
+    const onError = (error: Error): void =>
+      finish(() => reject(isClosed(error) ? new ClosedEarly(where, error) : error));
+    const onClose = (): void => finish(() => reject(new ClosedEarly(where)));
     const onData = (bytes: Buffer): void => {
       try {
         reader.push(bytes);

@@ -268,6 +268,7 @@ describe("a host", () => {
     await host.close();
     await host.close();
     await expect(host.stats()).rejects.toMatchObject({ code: "HOST_CLOSED" });
+    await expect(host.ended).resolves.toMatchObject({ code: "HOST_CLOSED" });
     await expect(sandbox.ping()).rejects.toMatchObject({ code: "HOST_CLOSED" });
     await expect(root.fork()).rejects.toMatchObject({ code: "HOST_CLOSED" });
     await sandbox.close();
@@ -281,6 +282,7 @@ describe("a host", () => {
     daemon.dropConnections();
     await pending;
     await expect(root.fork()).rejects.toMatchObject({ code: "HOST_LOST", retryable: true });
+    await expect(host.ended).resolves.toMatchObject({ code: "HOST_LOST" });
   });
 
   it("gives its metrics as the daemon wrote them", async () => {

@@ -20,6 +20,7 @@ import type {
   Sandbox,
   WarmPoolOptions,
 } from "../api.js";
+import type { CoppiceError } from "../errors.js";
 import { createWarmPool, type Lease, type WarmPool } from "../pool/warm-pool.js";
 import { type CheckpointFacts, createCheckpoint, nothingForked } from "./checkpoint.js";
 import { type Connection, hostClosed } from "./connection.js";
@@ -74,6 +75,7 @@ class HostHandle implements Host {
   readonly sandboxes: Host["sandboxes"];
   readonly guests: Host["guests"];
   readonly pool: Pool;
+  readonly ended: Promise<CoppiceError>;
   readonly #backend: HostBackend;
   readonly #session: Session;
   readonly #pool: WarmPool;
@@ -112,6 +114,7 @@ class HostHandle implements Host {
       },
     });
     this.guests = Object.freeze({ get: (id: string) => this.#guestOf(id) });
+    this.ended = new Promise((resolve) => session.connection.subscribe({ onEnd: resolve }));
     session.connection.subscribe({
       onEvent: (event, params) => {
         if (event === "sandbox.ended") {

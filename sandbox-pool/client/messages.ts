@@ -4,6 +4,7 @@ import { z } from "zod";
 
 import type { FaultDomain } from "../errors.js";
 import { CoppiceError } from "../errors.js";
+import { remedyOf } from "../remedies.js";
 import { violation } from "./codec.js";
 
 /** Version of the messages between client and daemon. */
@@ -189,7 +190,7 @@ export function failureToError(value: Failure): CoppiceError {
     faultDomain: value.faultDomain,
     retryable: value.retryable,
     poisons: value.poisons ?? false,
-    ...(value.remedy == null ? {} : { remedy: printable(value.remedy) }),
+    remedy: printable(value.remedy ?? remedyOf(value.code)),
   });
 }
 

@@ -1,6 +1,6 @@
 /** States of a sandbox handle, and the one function that moves between them. */
 
-import { CoppiceError } from "../errors.js";
+import { internalError } from "../remedies.js";
 
 /**
  * - `live`: usable.
@@ -31,7 +31,7 @@ export function mayMove(from: SandboxState, to: SandboxState): boolean {
 /** `to`, where the table allows it. Throws `INTERNAL` for a pair that it does not. */
 export function moveSandbox(from: SandboxState, to: SandboxState): SandboxState {
   if (!mayMove(from, to)) {
-    throw new CoppiceError(`Sandbox handle can't go from ${from} to ${to}`, { code: "INTERNAL", faultDomain: "bug" });
+    throw internalError(`Sandbox handle can't go from ${from} to ${to}`);
   }
   return to;
 }

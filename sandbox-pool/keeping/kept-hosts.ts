@@ -7,7 +7,7 @@
 
 import { type FileLock, lockFile, withFileLock } from "../artifacts/lock.js";
 import type { Connection } from "../client/connection.js";
-import { dial } from "../client/handshake.js";
+import { type DialOptions, dial, dialWhenFree, isTurnedAway } from "../client/handshake.js";
 import { results } from "../client/messages.js";
 import { CoppiceError } from "../errors.js";
 import { DEFAULTS } from "./defaults.js";
@@ -18,8 +18,10 @@ import {
   countUsers,
   type HostKind,
   type HostRecord,
+  isKept,
   listHosts,
   lockPathOf,
+  markKept,
   type RunningHost,
   removeStale,
 } from "./record.js";
@@ -31,10 +33,15 @@ export interface EnsureOptions extends Omit<LaunchOptions, "runtime"> {
   readonly onProgress?: ((message: string) => void) | undefined;
   /** Said before a start. */
   readonly startMessage: string;
+  /** It was asked for on purpose: its last user does not end it, only its idle time does, or `stopHosts`. Default: false. */
+  readonly keep?: boolean | undefined;
 }
 
 export interface ReleaseOptions {
-  /** Ends the host at once unless somebody else uses it. Default: it ends by itself when it was unused for a while. */
+  /**
+   * Ends the host at once unless somebody else uses it or it was started on purpose. Default: it ends by itself when it was
+   * unused for a while.
+   */
   readonly stopIfUnused?: boolean;
 }
 
@@ -50,8 +57,10 @@ export interface Hold {
 export interface HostStatus extends Omit<HostRecord, "process" | "token"> {
   readonly pid: number;
   readonly users: number;
-  /** Sessions that its daemon counts; null where it does not answer. */
+  /** Sessions that its daemon counts; null where it does not answer, or is full. */
   readonly sessions: number | null;
+  /** It runs, and takes no more connections now. */
+  readonly isFull: boolean;
 }
 
 /** Finds the running host of these artefacts, or starts one. Idle hosts of other artefacts are ended. */
@@ -67,7 +76,7 @@ export async function ensureHost(options: EnsureOptions): Promise<Hold> {
     const running = listHosts(runtime, kind);
     const own = running.find((host) => host.key === key && host.instance === instance);
     if (own !== undefined && (await isUsable(own))) {
-      return hold(own, false);
+      return hold(own, { started: false, keep: options.keep });
     }
     for (const host of running.filter((other) => other.key !== key)) {
       if (await isUnused(host)) {
@@ -75,7 +84,7 @@ export async function ensureHost(options: EnsureOptions): Promise<Hold> {
       }
     }
     options.onProgress?.(options.startMessage);
-    return hold(await launchHost({ ...options, runtime }), true);
+    return hold(await launchHost({ ...options, runtime }), { started: true, keep: options.keep });
   });
 }
 
@@ -94,8 +103,9 @@ export async function hostStatus(kind: HostKind): Promise<readonly HostStatus[]>
   return await Promise.all(
     listHosts(runtimeDirectory(), kind).map(async (host) => {
       const { process: keeper, token: _secret, directory, ...record } = host;
-      const sessions = await countSessions(host).catch(() => null);
-      return { ...record, pid: keeper.pid, users: countUsers(directory), sessions };
+      const asked = await countSessions(host, dial).catch(isTurnedAway);
+      const answer = typeof asked === "number" ? { sessions: asked, isFull: false } : { sessions: null, isFull: asked };
+      return { ...record, pid: keeper.pid, users: countUsers(directory), ...answer };
     }),
   );
 }
@@ -106,6 +116,7 @@ async function isUsable(host: RunningHost): Promise<boolean> {
     await countSessions(host);
     return true;
   } catch (cause) {
+    if (isTurnedAway(cause)) throw full(host, cause);
     if (countUsers(host.directory) > 0) {
       throw new CoppiceError(`Host (process ${host.process.pid}) is in use and does not answer`, {
         code: "HOST_UNRESPONSIVE",
@@ -124,16 +135,29 @@ async function isUnused(host: RunningHost): Promise<boolean> {
   if (countUsers(host.directory) > 0) {
     return false;
   }
-  // One that does not answer has no clients that get answers either.
-  return (await countSessions(host).catch(() => 0)) === 0;
+  // One that does not answer has no clients that get answers either; one that is full has some.
+  return (await countSessions(host, dial).catch((error: unknown) => (isTurnedAway(error) ? 1 : 0))) === 0;
+}
+
+function full(host: RunningHost, cause: unknown): CoppiceError {
+  return new CoppiceError(`Host (process ${host.process.pid}) is full: it has as many connections as it takes`, {
+    code: "TOO_MANY_CONNECTIONS",
+    faultDomain: "host",
+    retryable: true,
+    remedy: "Try again in a moment, or end programs that use the host: `coppice host status` counts them.",
+    cause,
+  });
 }
 
 /** Sessions besides the one that asking takes. */
-async function countSessions(host: RunningHost): Promise<number> {
+async function countSessions(
+  host: RunningHost,
+  connect: (options: DialOptions) => Promise<Connection> = dialWhenFree,
+): Promise<number> {
   const { endpoint, token } = host;
   let connection: Connection | undefined;
   try {
-    connection = await dial({ endpoint, token, timeoutMs: DEFAULTS.answerTimeoutMs });
+    connection = await connect({ endpoint, token, timeoutMs: DEFAULTS.answerTimeoutMs });
     const reply = await connection.call("host.stats", {}, { deadlineMs: DEFAULTS.answerTimeoutMs });
     return Math.max(0, results.hostStats.parse(reply.result).sessions - 1);
   } finally {
@@ -142,7 +166,8 @@ async function countSessions(host: RunningHost): Promise<number> {
 }
 
 /** With the lock held: nobody may stop the host before it is known to be used. */
-function hold(host: RunningHost, started: boolean): Hold {
+function hold(host: RunningHost, { started, keep }: { started: boolean; keep: boolean | undefined }): Hold {
+  if (keep === true) markKept(host.directory);
   let forget: (() => void) | undefined = addUser(host.directory);
   return {
     host,
@@ -169,7 +194,7 @@ async function release(host: RunningHost, forget: () => void, options: ReleaseOp
     return;
   }
   try {
-    if (await isUnused(host)) {
+    if (!isKept(host.directory) && (await isUnused(host))) {
       await endHost(host);
     }
   } finally {

@@ -69,7 +69,7 @@ describe("a host that does not start", () => {
   });
 
   it("since it can't be prepared fails with that error, and leaves nothing", async () => {
-    const refusal = new CoppiceError("too small", { code: "MEMORY_TOO_SMALL", faultDomain: "host" });
+    const refusal = new CoppiceError("too small", { code: "MEMORY_TOO_SMALL", faultDomain: "host", remedy: "" });
     const failure = launchHost({ ...options(), keeper: await keeper(""), prepare: () => Promise.reject(refusal) });
     await expect(failure).rejects.toBe(refusal);
     await expectNoRests();

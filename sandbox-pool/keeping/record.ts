@@ -16,6 +16,7 @@ export type HostKind = "carrier" | "kvm";
 
 const RECORD = "host.json";
 const USERS = "users";
+const KEPT = "kept";
 
 /** `sun_path` of unix(7), with its final zero. */
 const MAX_SOCKET_PATH = 107;
@@ -97,6 +98,15 @@ export function addUser(directory: string): () => void {
   const path = join(directory, USERS, `${process.pid}-${randomBytes(4).toString("hex")}`);
   writeFileSync(path, JSON.stringify(self), { mode: 0o600 });
   return () => rmSync(path, { force: true });
+}
+
+/** Says that somebody wants it to run on while nobody uses it. */
+export function markKept(directory: string): void {
+  writeFileSync(join(directory, KEPT), "", { mode: 0o600 });
+}
+
+export function isKept(directory: string): boolean {
+  return existsSync(join(directory, KEPT));
 }
 
 /** How many users live; those that died without saying so do not count. */

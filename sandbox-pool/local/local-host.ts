@@ -18,6 +18,8 @@ import {
 export interface LocalHostOptions extends HostArtifactsOptions {
   /** Seconds without clients after which it ends by itself. Default: COPPICE_CARRIER_IDLE_SECONDS, or 60. */
   readonly idleSeconds?: number;
+  /** It is started on purpose, and runs on while nobody uses it. Default: false. */
+  readonly keep?: boolean;
 }
 
 export interface LocalHost {
@@ -43,6 +45,7 @@ export async function ensureLocalHost(options: LocalHostOptions = {}): Promise<L
     key: artifacts.key,
     keeper: artifacts.keeper,
     startMessage: "starts the daemon",
+    keep: options.keep,
     signal: options.signal,
     onProgress: options.onProgress,
     prepare: async (directory) => {

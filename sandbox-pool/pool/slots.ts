@@ -1,6 +1,6 @@
 /** One child in the pool's books, from before it exists until after it is gone. */
 
-import { CoppiceError } from "../errors.js";
+import { internalError } from "../remedies.js";
 
 /**
  * - `preparing`: being forked ahead.
@@ -38,7 +38,7 @@ export class Slot {
   /** Throws `INTERNAL` before the sandbox exists. */
   get sandbox(): string {
     if (this.#sandbox === undefined) {
-      throw new CoppiceError("Pool slot has no sandbox yet", { code: "INTERNAL", faultDomain: "bug" });
+      throw internalError("Pool slot has no sandbox yet");
     }
     return this.#sandbox;
   }
@@ -51,10 +51,7 @@ export class Slot {
   /** Throws `INTERNAL` for a move that the table does not have. */
   move(to: SlotState): void {
     if (!TRANSITIONS[this.#state].includes(to)) {
-      throw new CoppiceError(`Pool slot can't go from ${this.#state} to ${to}`, {
-        code: "INTERNAL",
-        faultDomain: "bug",
-      });
+      throw internalError(`Pool slot can't go from ${this.#state} to ${to}`);
     }
     this.#state = to;
   }

@@ -117,7 +117,9 @@ describe("acquire", () => {
 
   it("of a waiting child that can't begin says why, and counts it", async () => {
     const { pool, source } = await warmed(2);
-    source.failures.lease.push(new CoppiceError("Has ended", { code: "SANDBOX_LOST", faultDomain: "host" }));
+    source.failures.lease.push(
+      new CoppiceError("Has ended", { code: "SANDBOX_LOST", faultDomain: "host", remedy: "" }),
+    );
     const lease = await acquireOne(pool);
     await expect(lease.begun).rejects.toMatchObject({ code: "SANDBOX_LOST" });
     expect(pool.stats()).toMatchObject({ hits: 1, discards: 1, leased: 1 });
@@ -170,7 +172,9 @@ describe("acquire", () => {
 
   it("on a failed fork says why for each child", async () => {
     const { pool, source } = setUp({ maxReady: 0 });
-    source.failures.fork.push(new CoppiceError("Full", { code: "HOST_FULL", faultDomain: "host", retryable: true }));
+    source.failures.fork.push(
+      new CoppiceError("Full", { code: "HOST_FULL", faultDomain: "host", retryable: true, remedy: "" }),
+    );
     const results = await pool.acquire(CHECKPOINT, 2);
     expect(results).toEqual([
       { ok: false, error: expect.objectContaining({ code: "HOST_FULL" }) },

@@ -10,6 +10,7 @@ import { abortError } from "../abort.js";
 import type { PoolStats, Stages, WarmPoolOptions } from "../api.js";
 import { DEFAULTS } from "../defaults.js";
 import { CoppiceError } from "../errors.js";
+import { REPORT } from "../remedies.js";
 import { PoolBooks } from "./books.js";
 import type { ChildOptions, ForkedChild, ForkSource } from "./fork-source.js";
 import { LatencySamples } from "./latency.js";
@@ -272,6 +273,7 @@ function missingChild(): CoppiceError {
   return new CoppiceError("Host answered a fork with fewer children than were asked for", {
     code: "PROTOCOL_VIOLATION",
     faultDomain: "bug",
+    remedy: REPORT,
   });
 }
 

@@ -3,8 +3,8 @@
 import type { Command } from "commander";
 
 import { CoppiceError } from "../../../sandbox-pool/index.js";
-import { type HostKind, hostOption } from "../arguments.js";
-import { exitCodeOfProgram, MEMORY_HELP, memoryMiB } from "../exec.js";
+import { guestUser, type HostKind, hostOption } from "../arguments.js";
+import { exitCodeOfProgram, MEMORY_HELP, memoryMiB, USER_HELP } from "../exec.js";
 import { EXIT } from "../exit-codes.js";
 import { bootTemplate } from "../guest-target.js";
 import { IMAGE_HELP } from "../image-argument.js";
@@ -33,7 +33,7 @@ export function addShell(program: Command, parts: ProgramParts): void {
     )
     .addOption(hostOption())
     .option("--memory <mib>", MEMORY_HELP, memoryMiB)
-    .option("--user <user>", "name or number of the guest's user, with :GROUP where it is not its own")
+    .option("--user <user>", USER_HELP, guestUser)
     .addHelpText(
       "after",
       `${IMAGE_HELP}
@@ -68,6 +68,7 @@ async function shell(
     exitCode: (exit) => exitCodeOfProgram({ ...exit, timedOut: false }),
   });
   using _terminal = takeTerminal(running);
+  void host.ended.then((reason) => running.hostEnded(reason));
   const onAbort = (): void => running.end(EXIT.interrupted);
   parts.signal.addEventListener("abort", onAbort, { once: true });
   try {

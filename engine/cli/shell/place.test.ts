@@ -33,7 +33,7 @@ function makePlace(rewind: () => Promise<void>) {
 }
 
 const refused = (): Promise<never> =>
-  Promise.reject(new CoppiceError("full", { code: "HOST_FULL", faultDomain: "host" }));
+  Promise.reject(new CoppiceError("full", { code: "HOST_FULL", faultDomain: "host", remedy: "" }));
 
 describe("a place whose rewind fails", () => {
   it("goes on showing what the life before prints", async () => {

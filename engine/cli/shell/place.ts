@@ -1,6 +1,14 @@
 /** One sandbox of a shell, with the terminal in it and the checkpoints that lead to it. */
 
-import { type Checkpoint, CoppiceError, type Pty, type PtyExit, type Sandbox } from "../../../sandbox-pool/index.js";
+import {
+  type Checkpoint,
+  CoppiceError,
+  internalError,
+  type Pty,
+  type PtyExit,
+  type Sandbox,
+} from "../../../sandbox-pool/index.js";
+import { reasonOf } from "../../errors.js";
 import { Screen, type ScreenState } from "./screen.js";
 
 /** A checkpoint that was taken in a shell. */
@@ -157,5 +165,5 @@ export class Place {
 
 function toError(error: unknown): CoppiceError {
   if (error instanceof CoppiceError) return error;
-  return new CoppiceError(String(error), { code: "INTERNAL", faultDomain: "bug", cause: error });
+  return internalError(reasonOf(error), error);
 }

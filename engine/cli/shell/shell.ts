@@ -1,6 +1,6 @@
 /** A shell that branches: several sandboxes, one of them on the screen, and the commands that fork, rewind and switch. */
 
-import type { CoppiceError, PtyExit, Sandbox, Template } from "../../../sandbox-pool/index.js";
+import { CoppiceError, type PtyExit, type Sandbox, type Template } from "../../../sandbox-pool/index.js";
 import { KeyReader, type Typed } from "./keys.js";
 import { type Mark, Place, type TerminalSize } from "./place.js";
 
@@ -37,15 +37,19 @@ export class Shell {
   /** One thing after the other: text typed after a command is for where the command leads. */
   #queue: Promise<void> = Promise.resolve();
   #finish: (exitCode: number) => void = () => undefined;
-  readonly #finished = new Promise<number>((resolve) => {
+  #fail: (error: CoppiceError) => void = () => undefined;
+  readonly #finished = new Promise<number>((resolve, reject) => {
     this.#finish = resolve;
+    this.#fail = reject;
   });
 
   constructor(options: ShellOptions) {
     this.#options = options;
+    // It may fail before anybody waits for it.
+    this.#finished.catch(() => undefined);
   }
 
-  /** Until the person leaves or the last program ends; gives the exit code. */
+  /** Until the person leaves or the last program ends; gives the exit code. Throws what the host was lost by. */
   async run(sandbox: Sandbox): Promise<number> {
     this.#say("a fresh microVM; Ctrl-] h for help, Ctrl-] q to leave");
     const place = this.#addPlace(sandbox, undefined);
@@ -65,6 +69,19 @@ export class Shell {
   /** Ends it from outside. */
   end(exitCode: number): void {
     this.#finish(exitCode);
+  }
+
+  /** The host is gone, and with it everything that could be on the screen. */
+  hostEnded(reason: CoppiceError): void {
+    this.#fail(
+      new CoppiceError(`The host of this shell has ended, and all its sandboxes with it: ${reason.message}`, {
+        code: "HOST_LOST",
+        faultDomain: "host",
+        retryable: true,
+        remedy: "Run `coppice shell` again: it starts a host where none runs.",
+        cause: reason,
+      }),
+    );
   }
 
   async close(): Promise<void> {

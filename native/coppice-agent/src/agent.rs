@@ -370,7 +370,8 @@ impl Agent {
         args.finish()?;
         let found = self.execs.cancel(&mut self.context, target)
             || self.ptys.cancel(&mut self.context, target)
-            || self.file_jobs.cancel(&mut self.context, target);
+            || self.file_jobs.cancel(&mut self.context, target)
+            || self.uploads.cancel(&mut self.context, target);
         self.context.outbox.ok(key, &Cancelled { found });
         Ok(())
     }

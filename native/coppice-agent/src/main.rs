@@ -47,6 +47,7 @@ fn run_machine() -> Result<(), AnyError> {
 fn run_on_socket() -> Result<(), AnyError> {
     let (socket, directory) = parse_arguments().ok_or(USAGE)?;
     sys::keep_inherited_from_programs()?;
+    sys::stop_ignoring_interrupts()?;
     // Orphans of programs come to the agent, as they come to PID 1.
     nix::sys::prctl::set_child_subreaper(true)?;
     let identity = Identity::prepare(&directory, Shown::DirectoryOnly)?;

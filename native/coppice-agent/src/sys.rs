@@ -152,6 +152,18 @@ pub fn keep_inherited_from_programs() -> Result<()> {
     Errno::result(result).map(drop)
 }
 
+/// Has terminals interrupt the programs that are started, also where a shell has started this process in its background: it
+/// then ignores interrupts, and programs inherit that.
+pub fn stop_ignoring_interrupts() -> Result<()> {
+    for signal in [libc::SIGINT, libc::SIGQUIT] {
+        // SAFETY: the default action needs no handler that could be called.
+        if unsafe { libc::signal(signal, libc::SIG_DFL) } == libc::SIG_ERR {
+            return Err(Errno::last());
+        }
+    }
+    Ok(())
+}
+
 pub fn set_nonblocking(fd: RawFd) -> Result<()> {
     let mut on: libc::c_int = 1;
     // SAFETY: FIONBIO reads one int.

@@ -30,22 +30,44 @@ pub struct Uploads {
 struct Upload {
     replacement: Replacement,
     used: u64,
+    /// The request that began it, where that is answered at its end only.
+    holder: Option<RequestKey>,
 }
 
 impl Uploads {
     pub fn begin(&mut self, context: &mut Context, key: RequestKey, args: Value) -> Result<()> {
         let mut args = Args::new(args)?;
         let path = to_path(args.path("path")?);
+        let is_held = args.flag("held")?;
         args.finish()?;
         let replacement = Replacement::begin(path)?;
         if self.open.len() >= MAX_UPLOADS {
-            self.drop_oldest();
+            self.drop_oldest(context);
         }
         self.last += 1;
-        let used = self.tick();
-        self.open.insert(self.last, Upload { replacement, used });
-        context.outbox.ok(key, &Begun { upload: self.last });
+        let upload = Upload {
+            replacement,
+            used: self.tick(),
+            holder: is_held.then_some(key),
+        };
+        self.open.insert(self.last, upload);
+        if is_held {
+            context.outbox.chunk(key, "started", self.last.to_string().as_bytes());
+        } else {
+            context.outbox.ok(key, &Begun { upload: self.last });
+        }
         Ok(())
+    }
+
+    /// Whoever began it is gone, or wants it no more: nothing is left of it.
+    pub fn cancel(&mut self, context: &mut Context, target: RequestKey) -> bool {
+        let found = self.open.iter().find(|(_, upload)| upload.holder == Some(target));
+        let Some(number) = found.map(|(number, _)| *number) else {
+            return false;
+        };
+        self.open.remove(&number);
+        context.outbox.failure(target, FileError::Cancelled);
+        true
     }
 
     fn tick(&mut self) -> u64 {
@@ -53,10 +75,19 @@ impl Uploads {
         self.now
     }
 
-    fn drop_oldest(&mut self) {
+    fn drop_oldest(&mut self, context: &mut Context) {
         let oldest = self.open.iter().min_by_key(|(_, upload)| upload.used);
         if let Some(number) = oldest.map(|(number, _)| *number) {
-            self.open.remove(&number);
+            let holder = self.open.remove(&number).and_then(|upload| upload.holder);
+            if let Some(holder) = holder {
+                context.outbox.failure(holder, FileError::NoUpload(number));
+            }
+        }
+    }
+
+    fn end(context: &mut Context, number: u64, holder: Option<RequestKey>) {
+        if let Some(holder) = holder {
+            context.outbox.ok(holder, &Begun { upload: number });
         }
     }
 
@@ -79,6 +110,7 @@ impl Uploads {
         let mode = take_mode(&mut args)?;
         args.finish()?;
         let found = self.open.remove(&upload).ok_or(FileError::NoUpload(upload))?;
+        Self::end(context, upload, found.holder);
         found.replacement.commit(mode)?;
         context.outbox.ok(key, &Empty {});
         Ok(())
@@ -88,7 +120,9 @@ impl Uploads {
         let mut args = Args::new(args)?;
         let upload = args.integer("upload", 1..=u64::MAX)?;
         args.finish()?;
-        self.open.remove(&upload);
+        if let Some(found) = self.open.remove(&upload) {
+            Self::end(context, upload, found.holder);
+        }
         context.outbox.ok(key, &Empty {});
         Ok(())
     }

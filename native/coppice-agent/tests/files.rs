@@ -410,3 +410,28 @@ fn file_of_128_mib_goes_up_and_down_in_pieces() {
     }
     assert_eq!(read(&mut agent, 128 * PIECE).field("size").as_u64(), Some(0));
 }
+
+#[test]
+fn held_upload_is_gone_without_a_trace_when_its_request_is_cancelled() {
+    let mut agent = Agent::start();
+    let directory = agent.directory.join("held");
+    std::fs::create_dir(&directory).unwrap();
+    let path = path_of(&directory.join("file"));
+    let entries = [("path", path), ("held", true.into())];
+    let begun = agent.post("upload.begin", map(entries.clone()));
+    agent.call("ping", map([]));
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
+    let cancelled = agent.call("cancel", map([("target", begun.into())]));
+    assert_eq!(cancelled.field("found").as_bool(), Some(true));
+    assert_eq!(agent.wait(begun).code(), "CANCELLED");
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+
+    let begun = agent.post("upload.begin", map(entries));
+    agent.call("upload.commit", map([("upload", 2.into())]));
+    let answer = agent.wait(begun);
+    assert_eq!(answer.stream("started"), b"2");
+    assert_eq!(answer.field("upload").as_u64(), Some(2));
+    assert!(directory.join("file").exists());
+    let late = agent.call("cancel", map([("target", begun.into())]));
+    assert_eq!(late.field("found").as_bool(), Some(false));
+}

@@ -3,6 +3,7 @@
 //! Only reading is registered with the event loop: the kernel would wake the daemon each time that the VMM has taken a
 //! message, which makes room to write and concerns nobody. Who meets a full socket registers for as long as it waits.
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -11,6 +12,13 @@ use std::rc::Rc;
 use nix::sys::socket::{AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+const READ_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    /// For one read at a time: there are many VMMs, and most have nothing to say.
+    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
+}
 
 /// The two halves of our end, and the VMM's end, which only a child that is given it inherits.
 pub fn control_socket() -> io::Result<(ControlSocket, OwnedFd)> {
@@ -53,15 +61,20 @@ impl AsRawFd for Shared {
 pub struct Reader(AsyncFd<Shared>);
 
 impl Reader {
-    /// Reads what has come, at least a byte; 0 at the end. Given up, it has read nothing.
-    pub async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    /// Gives what has come to `take` and returns its length, which is 0 at the end. Given up, it has read nothing.
+    pub async fn read(&self, mut take: impl FnMut(&[u8])) -> io::Result<usize> {
         loop {
             let mut ready = self.0.readable().await?;
             let mut socket: &UnixStream = &ready.get_inner().0;
-            match socket.read(buffer) {
+            let read = BUFFER.with_borrow_mut(|buffer| {
+                let read = socket.read(buffer);
+                take(&buffer[..*read.as_ref().unwrap_or(&0)]);
+                read
+            });
+            match read {
                 Ok(read) => {
                     // A read that is not filled has emptied the socket.
-                    if read < buffer.len() {
+                    if read < READ_BYTES {
                         ready.clear_ready();
                     }
                     return Ok(read);
@@ -159,21 +172,18 @@ mod tests {
     async fn reader_reads_what_comes_and_then_the_end() {
         let (ours, theirs) = control_socket().unwrap();
         let mut theirs = UnixStream::from(theirs);
-        let mut buffer = [0; 8];
-        for part in [b"one", b"two"] {
-            io::Write::write_all(&mut theirs, part).unwrap();
-            assert_eq!(ours.reader.read(&mut buffer).await.unwrap(), 3);
-            assert_eq!(&buffer[..3], part);
-        }
-        io::Write::write_all(&mut theirs, b"exactly 8, and more").unwrap();
-        drop(theirs);
         let mut read = Vec::new();
-        loop {
-            match ours.reader.read(&mut buffer).await.unwrap() {
-                0 => break,
-                length => read.extend_from_slice(&buffer[..length]),
-            }
+        for part in [&b"one"[..], b"two"] {
+            io::Write::write_all(&mut theirs, part).unwrap();
+            assert_eq!(
+                ours.reader.read(|bytes| read.extend_from_slice(bytes)).await.unwrap(),
+                3
+            );
         }
-        assert_eq!(read, b"exactly 8, and more");
+        let long = vec![b'x'; READ_BYTES];
+        io::Write::write_all(&mut theirs, &long).unwrap();
+        drop(theirs);
+        while ours.reader.read(|bytes| read.extend_from_slice(bytes)).await.unwrap() > 0 {}
+        assert_eq!(read, [b"onetwo", long.as_slice()].concat());
     }
 }

@@ -156,20 +156,20 @@ pub async fn fork_child(
 async fn run_to_idle(host: &Host, sandbox: &Sandbox) -> Result<Stages, ForkError> {
     let process = &sandbox.process;
     rehearse(host, sandbox).await?;
-    for look in 1.. {
+    let mut looks = 0;
+    let answer = loop {
         tokio::time::sleep(IDLE_LOOK_INTERVAL).await;
-        let when_idle = look < IDLE_LOOKS;
+        looks += 1;
+        let when_idle = looks < IDLE_LOOKS;
         match process.ask(Command::Pause { when_idle }).await? {
             Event::Busy if when_idle => {}
-            answer => {
-                let paused = expect_answer!(answer, "pause", Event::Paused { at_ns, stages } => (at_ns, stages));
-                let (at_ns, stages) = paused?;
-                process.set_stopped_at_ns(at_ns);
-                return Ok(vmm_stages(stages));
-            }
+            answer => break answer,
         }
-    }
-    Ok(Stages::new())
+    };
+    let paused = expect_answer!(answer, "pause", Event::Paused { at_ns, stages } => (at_ns, stages));
+    let (at_ns, stages) = paused?;
+    process.set_stopped_at_ns(at_ns);
+    Ok(vmm_stages(stages))
 }
 
 /// A frozen process that is silent or answers nonsense can't be trusted with another fork.

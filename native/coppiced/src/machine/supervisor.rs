@@ -20,8 +20,6 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 /// How long the end of a process waits for its exit status, which only makes the message better.
 const EXIT_STATUS_WAIT: Duration = Duration::from_millis(500);
 
-const READ_BYTES: usize = 64 * 1024;
-
 /// What a VMM says when it drops a message because the guest has not read the ones before.
 const AGENT_BACKLOG: &str = "VMM_AGENT_BACKLOG";
 
@@ -69,7 +67,6 @@ async fn settle(host: &Host, process: &VmmProcess, ending: Option<Ending>) {
 /// Reads and handles events. The ending is `None` where the socket just ended.
 async fn read_until_end(host: &Host, process: &VmmProcess, socket: Reader) -> Option<Ending> {
     let mut frames = FrameReader::new();
-    let mut buffer = vec![0; READ_BYTES];
     let gone = async {
         process.exited().await;
         tokio::time::sleep(LAST_WORDS).await;
@@ -77,12 +74,12 @@ async fn read_until_end(host: &Host, process: &VmmProcess, socket: Reader) -> Op
     tokio::pin!(gone);
     loop {
         let read = tokio::select! {
-            read = socket.read(&mut buffer) => read,
+            read = socket.read(|bytes| frames.push(bytes)) => read,
             () = &mut gone => return None,
         };
         match read {
             Ok(0) | Err(_) => return None,
-            Ok(read) => frames.push(&buffer[..read]),
+            Ok(_) => {}
         }
         loop {
             let payload = match frames.next_payload() {

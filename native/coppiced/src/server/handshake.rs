@@ -57,7 +57,7 @@ impl Typed for HandshakeError {
             HandshakeError::ProtocolMismatch { .. } => Spec::new("PROTOCOL_MISMATCH", FaultDomain::User)
                 .remedy("Use a client and a daemon of the same release; stop an old daemon with `coppice host stop`."),
             HandshakeError::Unauthenticated => Spec::new("UNAUTHENTICATED", FaultDomain::User)
-                .remedy("Send the token of this host in the first frame."),
+                .remedy("Set COPPICE_TOKEN to this host's token; programs may give `token` to connectHost."),
             HandshakeError::Invalid { .. } | HandshakeError::Gone => Spec::new("HANDSHAKE_INVALID", FaultDomain::User)
                 .remedy("Begin with the hello frame of docs/protocol.md."),
             HandshakeError::Insecure(_) => Spec::new("TLS_FAILED", FaultDomain::User)
