@@ -111,6 +111,46 @@ impl GuestRam {
         })
     }
 
+    /// RAM that begins as the file does, privately: the file is never written, and nobody may change it from now on. The
+    /// delta counts the VMM's own pages too.
+    pub fn map(file: &File, mib: u32) -> Result<Self, MemoryError> {
+        if !(MIN_MEMORY_MIB..=MAX_MEMORY_MIB).contains(&mib) {
+            return Err(MemoryError::Size { mib });
+        }
+        let bytes = u64::from(mib) * MIB;
+        let host_error = |what| move |source| MemoryError::Host { what, source };
+        let file = file.try_clone().map_err(host_error("Sharing the file"))?;
+        if file.metadata().map_err(host_error("Measuring the file"))?.len() < bytes {
+            return Err(host_error("Mapping a shorter file")(
+                io::ErrorKind::UnexpectedEof.into(),
+            ));
+        }
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing object; `file` is open and at
+        // least `bytes` long.
+        let host = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_NORESERVE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if host == libc::MAP_FAILED {
+            return Err(last_error("Mapping"));
+        }
+        let host = host.cast::<u8>();
+        let memory = describe(host, bytes)?;
+        Ok(Self {
+            host,
+            bytes,
+            file,
+            memory,
+            own_anonymous_pages: Some(0),
+        })
+    }
+
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
