@@ -1,7 +1,7 @@
 //! Guest RAM: one host mapping, shared while the guest boots, private over a sealed base afterwards.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 
 use vm_memory::mmap::MmapRegionError;
@@ -109,6 +109,16 @@ impl GuestRam {
             memory,
             own_anonymous_pages: None,
         })
+    }
+
+    /// Makes the RAM what the file holds from where it stands. The kernel copies it from one file to the other: no page is
+    /// mapped for it.
+    pub fn fill(&self, from: &mut File) -> io::Result<()> {
+        let copied = io::copy(&mut from.take(self.bytes), &mut &self.file)?;
+        match copied == self.bytes {
+            true => Ok(()),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
     }
 
     /// RAM that begins as the file does, privately: the file is never written, and nobody may change it from now on. The
@@ -331,6 +341,29 @@ mod tests {
         for mib in [0, MIN_MEMORY_MIB - 1, MAX_MEMORY_MIB + 1] {
             assert!(matches!(GuestRam::new(mib), Err(MemoryError::Size { mib: given }) if given == mib));
         }
+    }
+
+    #[test]
+    fn ram_that_was_filled_or_mapped_holds_the_file_and_never_changes_it() {
+        let source = GuestRam::new(MIN_MEMORY_MIB).unwrap();
+        let last = GuestAddress(source.bytes() - 8);
+        source.memory().write_obj(7u64, last).unwrap();
+        let filled = GuestRam::new(MIN_MEMORY_MIB).unwrap();
+        filled.fill(&mut source.file.try_clone().unwrap()).unwrap();
+        let mapped = GuestRam::map(&source.file, MIN_MEMORY_MIB).unwrap();
+        for ram in [&filled, &mapped] {
+            assert_eq!(ram.memory().read_obj::<u64>(last).unwrap(), 7);
+            ram.memory().write_obj(8u64, last).unwrap();
+        }
+        assert_eq!(source.memory().read_obj::<u64>(last).unwrap(), 7);
+        assert!(
+            filled.fill(&mut source.file.try_clone().unwrap()).is_err(),
+            "the file is at its end"
+        );
+        assert!(
+            GuestRam::map(&source.file, MIN_MEMORY_MIB + 1).is_err(),
+            "the file is shorter"
+        );
     }
 
     #[test]

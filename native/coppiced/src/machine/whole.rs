@@ -14,12 +14,13 @@ use crate::errors::{FaultDomain, Spec, Typed};
 use crate::extents::ExtentError;
 use crate::host::Host;
 use crate::machine::boot::Made;
+use crate::machine::control_socket::control_socket;
 use crate::machine::custody::Custody;
 use crate::machine::handout::{HandOut, HandOutError, hand_out, micros_since};
 use crate::machine::priority::Worth;
 use crate::machine::process::{Role, VmmError, expect_answer, vmm_stages};
 use crate::machine::sandbox::{Sandbox, SandboxError};
-use crate::machine::spawn::{SpawnError, control_socket, spawn_vmm};
+use crate::machine::spawn::{SpawnError, spawn_vmm};
 use crate::machine::state::State;
 use crate::machine::supervisor::supervise;
 use crate::memory::MemoryError;
@@ -121,7 +122,7 @@ pub async fn load(
     host.admit_sandbox::<WholeError>(session)?;
     let begin = Instant::now();
     let id = host.ids.sandbox();
-    let (ours, theirs) = control_socket()?;
+    let (ours, theirs) = control_socket().map_err(SpawnError::Socket)?;
     let generation = checkpoint.process.agent.generation();
     let process = supervise(host, ours, Role::Sandbox(id.clone()), generation);
     let sandbox = host.adopt(Sandbox::new(
