@@ -11,7 +11,7 @@ mod faults;
 mod socket;
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::exit;
 
@@ -172,7 +172,8 @@ impl Machine {
     fn load_whole(&mut self, whole: &WholeConfig, descriptor: Option<OwnedFd>) {
         let mut found = Vec::new();
         let file = descriptor.map(File::from);
-        let read = file.is_some_and(|mut file| file.read_to_end(&mut found).is_ok());
+        // Where the last reader has left the descriptor that all share.
+        let read = file.is_some_and(|mut file| file.rewind().is_ok() && file.read_to_end(&mut found).is_ok());
         if !read || found != WHOLE || whole.memory_mib != 128 {
             return self.fail("VMM_WHOLE", "There is no machine in the file", false);
         }
