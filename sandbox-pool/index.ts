@@ -1,5 +1,6 @@
 export type * from "./api.js";
 export type { StoredImage } from "./artifacts/index.js";
+export { connectBaseline, type FullMemoryBaseline } from "./baseline.js";
 export { connectHost } from "./connect.js";
 export type { Check, DoctorReport } from "./doctor/index.js";
 export { CoppiceError, type CoppiceErrorOptions, type FaultDomain } from "./errors.js";

@@ -2,7 +2,8 @@
 
 import type { Host, Image, Stages } from "../../index.js";
 import { describeMachine, type Machine, measureNoise, type Noise } from "./machine.js";
-import { RATIOS, type Scenario } from "./operations.js";
+import { RATIOS } from "./operations.js";
+import { type Scenario, unitOf } from "./scenario.js";
 import { type Distribution, distribution, type Ratio, ratio } from "./statistics.js";
 
 export interface OperationReport extends Distribution {
@@ -48,14 +49,13 @@ export async function runBench(options: BenchOptions): Promise<BenchReport> {
   const record = (name: string, value: number, stages: Stages = []): void => {
     if (isWarm && options.only(name)) add(series, name, value, stages);
   };
-  const bench = { host, image, record, signal };
   for (let round = -WARM_UP_ROUNDS; round < rounds; round++) {
     isWarm = round >= 0;
     // In turns, so that a disturbance meets all of them alike.
     for (const scenario of scenarios) {
       signal.throwIfAborted();
       const isDue = isWarm ? round % scenario.every === 0 : scenario.every === 1;
-      if (isDue) await scenario.run(bench);
+      if (isDue) await scenario.run({ host, image, record, signal, round, rounds });
     }
     if (isWarm) onRound(round + 1, rounds);
   }
@@ -83,9 +83,8 @@ function add(series: Map<string, Series>, name: string, value: number, stages: S
 }
 
 function report(name: string, { values, stages }: Series): OperationReport {
-  const unit = name.startsWith("memory.") ? "bytes" : "µs";
   return {
-    ...distribution(values, unit),
+    ...distribution(values, unitOf(name)),
     stages: Object.fromEntries([...stages].map(([stage, of]) => [stage, distribution(of, "µs").p50])),
   };
 }

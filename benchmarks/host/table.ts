@@ -2,8 +2,8 @@
 
 import Table from "cli-table3";
 
-import type { Scenario } from "./operations.js";
 import type { BenchReport, OperationReport } from "./run.js";
+import type { Scenario } from "./scenario.js";
 
 const BYTES_PER_MIB = 1024 * 1024;
 
@@ -31,8 +31,10 @@ export function table({ machine, host, noise, operations, ratios }: BenchReport)
 }
 
 function row(name: string, { unit, n, min, p50, p90, p99, p50Interval }: OperationReport): string[] {
-  const show = (value: number): string =>
-    unit === "bytes" ? `${(value / BYTES_PER_MIB).toFixed(2)} MiB` : `${milliseconds(value)} ms`;
+  const show = (value: number): string => {
+    if (unit === "bytes") return `${(value / BYTES_PER_MIB).toFixed(2)} MiB`;
+    return unit === "1" ? String(value) : `${milliseconds(value)} ms`;
+  };
   const interval = p50Interval === null ? "" : ` (${show(p50Interval[0])} to ${show(p50Interval[1])})`;
   return [name, String(n), show(min), `${show(p50)}${interval}`, show(p90), show(p99)];
 }

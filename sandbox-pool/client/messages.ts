@@ -90,6 +90,7 @@ export const results = Object.freeze({
     }),
   }),
   boot: sandboxId,
+  baselineSave: z.object({ fileBytes: count }),
   fork: z.object({
     children: z.array(
       z.discriminatedUnion("ok", [

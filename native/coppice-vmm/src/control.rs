@@ -60,7 +60,11 @@ impl Received {
 /// How many descriptors come with a command.
 fn descriptors_of(command: &Command) -> usize {
     match command {
-        Command::Fork { .. } | Command::Checkpoint { .. } | Command::Lend { .. } => 1,
+        Command::Fork { .. }
+        | Command::Checkpoint { .. }
+        | Command::Lend { .. }
+        | Command::SaveWhole
+        | Command::LoadWhole { .. } => 1,
         Command::Boot { config } => usize::from(config.disk),
         Command::Extent { granted } => 2 * usize::from(*granted),
         _ => 0,

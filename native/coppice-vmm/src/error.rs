@@ -45,6 +45,8 @@ pub enum VmmError {
     Boot(#[from] BootError),
     #[error(transparent)]
     Kvm(#[from] KvmError),
+    #[error("The machine and its memory can't be put into one file, or got out of it: {0}")]
+    Whole(String),
     #[error("Virtio queue can't be made: {0}")]
     Queue(#[from] virtio_queue::Error),
     /// The guest's fault, and its end.
@@ -62,6 +64,7 @@ impl VmmError {
             Self::Vcpus { .. } | Self::Memory(MemoryError::Size { .. }) => "VMM_BAD_SIZE",
             Self::Backlog { .. } => "VMM_AGENT_BACKLOG",
             Self::NoSocket { .. } | Self::NotLent { .. } | Self::Control(_) => "VMM_PROTOCOL",
+            Self::Whole(_) => "VMM_WHOLE",
             Self::Image { .. } | Self::Blank(_) | Self::Boot(_) => "VMM_BOOT_FILES",
             Self::Memory(_) | Self::Host { .. } | Self::Copy(_) | Self::Queue(_) => "VMM_HOST",
             Self::Confine(_) => "VMM_CONFINEMENT",
@@ -81,6 +84,7 @@ impl VmmError {
                 | Self::ColdCheckpoint
                 | Self::Copy(_)
                 | Self::NotLent { .. }
+                | Self::Whole(_)
                 | Self::Image { .. }
                 | Self::Blank(_)
                 | Self::Boot(_)

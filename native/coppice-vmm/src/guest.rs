@@ -1,5 +1,6 @@
 //! What a machine is besides its KVM objects: everything in here is memory, and a fork copies it.
 
+use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -17,6 +18,7 @@ use crate::lent::Lent;
 use crate::memory::{GuestRam, PAGE_BYTES};
 use crate::stages::Stopwatch;
 use crate::vcpu;
+use crate::whole::{self, Load, Rest};
 
 /// vCPUs that are supported: the devices are served by the thread that runs the only one.
 const VCPUS: u8 = 1;
@@ -42,6 +44,21 @@ pub struct Booted {
     pub guest: Guest,
     pub live: LiveVm,
     /// Barriers around it that this host does not allow.
+    pub missing: Vec<Missing>,
+}
+
+/// Where a machine that was saved as a whole comes from.
+pub struct LoadConfig<'a> {
+    pub file: File,
+    pub image: &'a str,
+    pub memory_mib: u32,
+    pub how: Load,
+}
+
+/// A machine out of a file.
+pub struct Loaded {
+    pub guest: Guest,
+    pub state: VmState,
     pub missing: Vec<Missing>,
 }
 
@@ -103,6 +120,54 @@ impl Guest {
             hot: None,
         };
         Ok(Booted { guest, live, missing })
+    }
+
+    /// Everything but the memory, which is to go into a file.
+    pub fn rest<'a>(&self, vm: &'a VmState) -> Result<Rest<&'a VmState>, VmmError> {
+        Ok(Rest {
+            vm,
+            devices: self.devices.state().map_err(|why| VmmError::Whole(why.to_owned()))?,
+            cpuid: self.cpuid.clone(),
+            msrs: self.msrs.clone(),
+            vcpus: self.vcpus,
+        })
+    }
+
+    /// A machine that was saved as a whole, in this fresh process: frozen, to be thawed. Confines the process, for good.
+    pub fn load(
+        config: LoadConfig<'_>,
+        control: BorrowedFd<'_>,
+        stopwatch: &mut Stopwatch,
+    ) -> Result<Loaded, VmmError> {
+        let image = Block::open(Path::new(config.image)).map_err(|source| VmmError::Image {
+            path: config.image.to_owned(),
+            source,
+        })?;
+        let (ram, rest) = whole::load(config.file, config.memory_mib, config.how)?;
+        stopwatch.lap("memory");
+        let kvm = open_kvm()?;
+        stopwatch.lap("openKvm");
+        confine::bound_file_size(FILE_BYTES_MIN).map_err(|source| VmmError::Host {
+            call: "Bounding the size of files",
+            source,
+        })?;
+        let missing = confine::confine(&[control, ram.file(), image.file(), kvm_file(&kvm)])?;
+        let devices = Devices::from_state(image, rest.devices)?;
+        stopwatch.lap("confine");
+        let guest = Self {
+            kvm,
+            cpuid: rest.cpuid,
+            msrs: rest.msrs,
+            vcpus: rest.vcpus,
+            ram,
+            devices,
+            hot: None,
+        };
+        Ok(Loaded {
+            guest,
+            state: rest.vm,
+            missing,
+        })
     }
 
     /// Builds a new VM over the memory and puts the saved state into it. Its clocks go on as of host time `at_ns`.

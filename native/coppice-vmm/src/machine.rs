@@ -6,25 +6,29 @@
 //!                  └──Park──► frozen ◄──┘     frozen ──Fork──► (a new process) running
 //!
 //! running ──Checkpoint──► running, and (a new process) frozen
+//! fresh ──LoadWhole──► running                frozen ──SaveWhole──► frozen
 //! ```
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::process;
 use std::time::{Duration, Instant};
 
-use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd, MissingBarrier};
+use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd, MissingBarrier, WholeConfig};
 
 use crate::attention::Watch;
 use crate::control::{Control, ControlError, Received};
 use crate::devices::{Disk, Extent, Passed};
 use crate::error::VmmError;
 use crate::fork::{Side, die_with_parent, fork_sibling};
-use crate::guest::{Booted, Guest};
+use crate::guest::{Booted, Guest, LoadConfig, Loaded};
 use crate::hot::Progress;
 use crate::kvm::{LiveVm, StoppedClocks, VmState, skip_stall};
 use crate::lent::Lent;
+use crate::memory::MIB;
 use crate::stages::Stopwatch;
 use crate::vcpu::{self, Turn};
+use crate::whole::{self, Load};
 
 /// How long a parked machine's VM waits to be taken apart, which takes longer than the park: most checkpoints are forked
 /// the moment they exist, and need not wait for it.
@@ -138,6 +142,8 @@ impl Machine {
                         .map(|(writable, readable)| Extent::new(writable, readable)),
                 )?;
             }
+            Command::SaveWhole => self.save_whole(descriptor)?,
+            Command::LoadWhole { whole, at_ns } => self.load_whole(&whole, at_ns, descriptor)?,
             Command::Close => {
                 if let Phase::Running(guest, _) | Phase::Paused(guest, ..) = &self.phase {
                     guest.learn(Progress::Used, &self.lent);
@@ -382,6 +388,50 @@ impl Machine {
             stages: stopwatch.finish(),
             learns,
             missing: Vec::new(),
+        })?;
+        Ok(())
+    }
+
+    fn save_whole(&mut self, file: Option<OwnedFd>) -> Result<(), VmmError> {
+        let Phase::Frozen(guest, state, _) = &self.phase else {
+            return Err(self.refuse("SaveWhole", "frozen"));
+        };
+        let file = File::from(file.ok_or(VmmError::NotLent { command: "SaveWhole" })?);
+        let mut stopwatch = Stopwatch::start();
+        let file_bytes = whole::save(&file, &guest.ram, &guest.rest(state)?)?;
+        stopwatch.lap("write");
+        self.control.send(&Event::SavedWhole {
+            memory_mib: u32::try_from(guest.ram.bytes() / MIB).unwrap_or(u32::MAX),
+            file_bytes,
+            stages: stopwatch.finish(),
+        })?;
+        Ok(())
+    }
+
+    fn load_whole(&mut self, whole: &WholeConfig, at_ns: u64, file: Option<OwnedFd>) -> Result<(), VmmError> {
+        let Phase::Fresh = self.phase else {
+            return Err(self.refuse("LoadWhole", "fresh"));
+        };
+        let file = File::from(file.ok_or(VmmError::NotLent { command: "LoadWhole" })?);
+        let mut stopwatch = Stopwatch::start();
+        let config = LoadConfig {
+            file,
+            image: &whole.image,
+            memory_mib: whole.memory_mib,
+            how: if whole.mapped { Load::Map } else { Load::Read },
+        };
+        let Loaded {
+            mut guest,
+            state,
+            missing,
+        } = Guest::load(config, self.control.socket(), &mut stopwatch)?;
+        let live = guest.thaw(&state, at_ns, &mut stopwatch)?;
+        self.phase = Phase::Running(Box::new(guest), live);
+        self.control.send(&Event::Started {
+            pid: process::id(),
+            stages: stopwatch.finish(),
+            learns: false,
+            missing: missing.iter().map(MissingBarrier::from).collect(),
         })?;
         Ok(())
     }

@@ -29,6 +29,7 @@ mod machine;
 mod memory;
 mod stages;
 mod vcpu;
+mod whole;
 
 const USAGE: &str = "usage: coppice-vmm --control-fd N   (N: an inherited Unix stream socket; started by coppiced)";
 

@@ -1,7 +1,7 @@
 //! Guest RAM: one host mapping, shared while the guest boots, private over a sealed base afterwards.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 
 use vm_memory::mmap::MmapRegionError;
@@ -108,6 +108,56 @@ impl GuestRam {
             file,
             memory,
             own_anonymous_pages: None,
+        })
+    }
+
+    /// Makes the RAM what the file holds from where it stands. The kernel copies it from one file to the other: no page is
+    /// mapped for it.
+    pub fn fill(&self, from: &mut File) -> io::Result<()> {
+        let copied = io::copy(&mut from.take(self.bytes), &mut &self.file)?;
+        match copied == self.bytes {
+            true => Ok(()),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// RAM that begins as the file does, privately: the file is never written, and nobody may change it from now on. The
+    /// delta counts the VMM's own pages too.
+    pub fn map(file: &File, mib: u32) -> Result<Self, MemoryError> {
+        if !(MIN_MEMORY_MIB..=MAX_MEMORY_MIB).contains(&mib) {
+            return Err(MemoryError::Size { mib });
+        }
+        let bytes = u64::from(mib) * MIB;
+        let host_error = |what| move |source| MemoryError::Host { what, source };
+        let file = file.try_clone().map_err(host_error("Sharing the file"))?;
+        if file.metadata().map_err(host_error("Measuring the file"))?.len() < bytes {
+            return Err(host_error("Mapping a shorter file")(
+                io::ErrorKind::UnexpectedEof.into(),
+            ));
+        }
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing object; `file` is open and at
+        // least `bytes` long.
+        let host = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_NORESERVE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if host == libc::MAP_FAILED {
+            return Err(last_error("Mapping"));
+        }
+        let host = host.cast::<u8>();
+        let memory = describe(host, bytes)?;
+        Ok(Self {
+            host,
+            bytes,
+            file,
+            memory,
+            own_anonymous_pages: Some(0),
         })
     }
 
@@ -291,6 +341,29 @@ mod tests {
         for mib in [0, MIN_MEMORY_MIB - 1, MAX_MEMORY_MIB + 1] {
             assert!(matches!(GuestRam::new(mib), Err(MemoryError::Size { mib: given }) if given == mib));
         }
+    }
+
+    #[test]
+    fn ram_that_was_filled_or_mapped_holds_the_file_and_never_changes_it() {
+        let source = GuestRam::new(MIN_MEMORY_MIB).unwrap();
+        let last = GuestAddress(source.bytes() - 8);
+        source.memory().write_obj(7u64, last).unwrap();
+        let filled = GuestRam::new(MIN_MEMORY_MIB).unwrap();
+        filled.fill(&mut source.file.try_clone().unwrap()).unwrap();
+        let mapped = GuestRam::map(&source.file, MIN_MEMORY_MIB).unwrap();
+        for ram in [&filled, &mapped] {
+            assert_eq!(ram.memory().read_obj::<u64>(last).unwrap(), 7);
+            ram.memory().write_obj(8u64, last).unwrap();
+        }
+        assert_eq!(source.memory().read_obj::<u64>(last).unwrap(), 7);
+        assert!(
+            filled.fill(&mut source.file.try_clone().unwrap()).is_err(),
+            "the file is at its end"
+        );
+        assert!(
+            GuestRam::map(&source.file, MIN_MEMORY_MIB + 1).is_err(),
+            "the file is shorter"
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Messages on the control socket between the daemon and one VMM process.
 //!
 //! The socket is a Unix stream socket. A message that hands over descriptors (`Boot`, `Fork`, `Checkpoint`, `Lend`,
-//! `Extent`) carries them as `SCM_RIGHTS`, the first on the first byte of its frame, each further one on a later byte. The daemon is the only peer; when the socket ends, the VMM exits at once.
+//! `Extent`, `SaveWhole`, `LoadWhole`) carries them as `SCM_RIGHTS`, the first on the first byte of its frame, each further one on a later byte. The daemon is the only peer; when the socket ends, the VMM exits at once.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -80,8 +80,26 @@ pub enum Command {
     /// Answers `ExtentWanted`. Where it is `granted` two descriptors of one empty file come along: the first for reading and
     /// writing, the second for reading. Otherwise what waits for it fails in the guest. No answer.
     Extent { granted: bool },
+    /// The benchmark's baseline, only when frozen, of a machine without a disk: write all memory and state into the file
+    /// that comes with this message. Answer: `SavedWhole`.
+    SaveWhole,
+    /// The benchmark's baseline, first message to a fresh process: become the machine in the file that comes with this
+    /// message, and run, clocks going on as of host time `at_ns`. Answer: `Started`.
+    LoadWhole { whole: WholeConfig, at_ns: u64 },
     /// Exit with status 0. No answer.
     Close,
+}
+
+/// How a machine gets out of the file that `SaveWhole` has written.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WholeConfig {
+    /// As in `BootConfig`.
+    pub image: String,
+    #[serde(rename = "memoryMiB")]
+    pub memory_mib: u32,
+    /// Map the memory's file, instead of reading all of it before the machine runs.
+    pub mapped: bool,
 }
 
 /// `/proc/PID/…` of the VMM that it is lent to.
@@ -153,6 +171,12 @@ pub enum Event {
     Checkpointed {
         tag: u64,
         pid: u32,
+        stages: Stages,
+    },
+    SavedWhole {
+        #[serde(rename = "memoryMiB")]
+        memory_mib: u32,
+        file_bytes: u64,
         stages: Stages,
     },
     /// A command failed. `poisons`: the VM may be damaged and must not be used again.

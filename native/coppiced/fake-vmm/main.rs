@@ -10,11 +10,12 @@ mod disk;
 mod faults;
 mod socket;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Seek, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::exit;
 
-use coppice_wire::vmm::{BootConfig, Command, Event, MissingBarrier, OwnFile, Stages};
+use coppice_wire::vmm::{BootConfig, Command, Event, MissingBarrier, OwnFile, Stages, WholeConfig};
 
 use crate::agent::Agent;
 use crate::faults::Faults;
@@ -44,6 +45,9 @@ fn main() {
     }
     .run();
 }
+
+/// What it saves of itself.
+const WHOLE: &[u8] = b"the whole machine";
 
 struct Machine {
     socket: Socket,
@@ -105,6 +109,8 @@ impl Machine {
                     self.fail("VMM_PROTOCOL", "Checkpoint came alone", false);
                 }
                 Command::Checkpoint { tag } => self.checkpoint(tag, descriptor),
+                Command::SaveWhole => self.save_whole(descriptor),
+                Command::LoadWhole { whole, .. } => self.load_whole(&whole, descriptor),
                 Command::Close if self.faults.has("ignore-close") => {}
                 Command::Close if !self.frozen && !self.was_lent(&[]) => {
                     self.fail("VMM_PROTOCOL", "Close came alone", true)
@@ -144,6 +150,41 @@ impl Machine {
         }
         self.agent
             .say_ready(&mut self.socket, self.faults.number("agent-protocol").unwrap_or(1));
+    }
+
+    fn save_whole(&mut self, descriptor: Option<OwnedFd>) {
+        let Some(mut file) = descriptor.filter(|_| self.frozen).map(File::from) else {
+            return self.fail("VMM_WRONG_STATE", "SaveWhole needs a frozen machine and a file", false);
+        };
+        if self.faults.value("save") == Some("fail") {
+            return self.fail("VMM_WHOLE", "Saving failed on purpose", false);
+        }
+        if file.write_all(WHOLE).is_err() {
+            exit(14);
+        }
+        self.socket.send(&Event::SavedWhole {
+            memory_mib: 128,
+            file_bytes: WHOLE.len() as u64,
+            stages: stages("write"),
+        });
+    }
+
+    /// As a child of the one that was saved, but that its clock is right.
+    fn load_whole(&mut self, whole: &WholeConfig, descriptor: Option<OwnedFd>) {
+        let mut found = Vec::new();
+        let file = descriptor.map(File::from);
+        // Where the last reader has left the descriptor that all share.
+        let read = file.is_some_and(|mut file| file.rewind().is_ok() && file.read_to_end(&mut found).is_ok());
+        if !read || found != WHOLE || whole.memory_mib != 128 {
+            return self.fail("VMM_WHOLE", "There is no machine in the file", false);
+        }
+        self.faults = Faults::read(&whole.image);
+        self.socket.send(&Event::Started {
+            pid: std::process::id(),
+            stages: stages("restore"),
+            learns: false,
+            missing: Vec::new(),
+        });
     }
 
     fn park(&mut self) {

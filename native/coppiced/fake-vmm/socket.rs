@@ -32,7 +32,11 @@ impl Socket {
                 Ok(Some(payload)) => {
                     let Ok(command) = decode(&payload) else { exit(4) };
                     let count = match &command {
-                        Command::Fork { .. } | Command::Checkpoint { .. } | Command::Lend { .. } => 1,
+                        Command::Fork { .. }
+                        | Command::Checkpoint { .. }
+                        | Command::Lend { .. }
+                        | Command::SaveWhole
+                        | Command::LoadWhole { .. } => 1,
                         Command::Boot { config } => usize::from(config.disk),
                         Command::Extent { granted } => 2 * usize::from(*granted),
                         _ => 0,

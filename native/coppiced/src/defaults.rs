@@ -89,6 +89,9 @@ pub const CLOSE_GRACE: Duration = Duration::from_secs(1);
 /// Answer of a VMM to pause, resume, park or fork. They take milliseconds; a VMM that needs longer is broken.
 pub const CONTROL_DEADLINE: Duration = Duration::from_secs(20);
 
+/// The benchmark's baseline moves a whole guest's memory.
+pub const BASELINE_DEADLINE: Duration = Duration::from_secs(300);
+
 /// Answer of an agent to one `resume`.
 pub const RESUME_DEADLINE: Duration = Duration::from_secs(5);
 

@@ -49,6 +49,11 @@ impl Reaper {
             .is_some_and(|process| process.strong_count() > 0)
     }
 
+    /// How many children run, or have ended and wait to be collected, of those that somebody has registered.
+    pub fn uncollected(&self) -> usize {
+        self.processes.borrow().len()
+    }
+
     /// Runs for ever.
     pub async fn run(&self, mut child_signals: Signal) {
         loop {

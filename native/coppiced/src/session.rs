@@ -10,6 +10,7 @@ use coppice_wire::encode_frame;
 
 use crate::errors::{FaultDomain, Spec, Typed};
 use crate::ids::{RandomError, random_hex};
+use crate::machine::whole::Saved;
 use crate::outbox::{Outbox, OutboxError};
 
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +39,8 @@ pub struct Session {
     pub id: String,
     /// What the client that began it calls itself.
     pub client: String,
+    /// The whole machine that the benchmark has saved last.
+    pub saved: RefCell<Option<Saved>>,
     connections: RefCell<HashMap<u64, Outbox>>,
 }
 
@@ -93,6 +96,7 @@ impl Sessions {
         let session = Rc::new(Session {
             id: random_hex::<16>()?,
             client,
+            saved: RefCell::default(),
             connections: RefCell::default(),
         });
         self.by_id.borrow_mut().insert(session.id.clone(), Rc::clone(&session));

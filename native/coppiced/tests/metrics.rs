@@ -6,6 +6,8 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use common::exposition::{Metrics, parse};
 use common::{Client, Daemon, call, map, text};
@@ -41,6 +43,33 @@ fn metrics_of_a_daemon_that_did_nothing_are_complete_and_zero() {
     assert_eq!(found.value("coppice_sessions", &[]), 1.0);
     assert_eq!(found.value("coppice_connections", &[]), 1.0);
     assert!(found.value("coppice_memory_total_bytes", &[]) > found.value("coppice_memory_available_bytes", &[]));
+    assert_eq!(found.value("coppice_vmm_processes", &[]), 0.0);
+    assert!(found.value("process_resident_memory_bytes", &[]) > 0.0);
+}
+
+#[test]
+fn files_and_processes_are_counted_while_there_are_any_and_are_no_more_after_many_forks() {
+    let daemon = Daemon::start();
+    let mut client = daemon.client();
+    let checkpoint = client.checkpoint(&daemon, "");
+    let held = |client: &mut Client| {
+        let found = metrics(client);
+        ["coppice_vmm_processes", "process_open_fds"].map(|name| found.value(name, &[]))
+    };
+    let before = held(&mut client);
+    assert_eq!(before[0], 1.0);
+    for _ in 0..20 {
+        let sandbox = client.fork_one(&checkpoint);
+        let during = held(&mut client);
+        assert!(during[0] > before[0] && during[1] > before[1], "{during:?} {before:?}");
+        client.call("sandbox.close", map([("sandbox", sandbox.as_str().into())]));
+        // A close answers when the process is on its way out.
+        let deadline = Instant::now() + common::PATIENCE;
+        while held(&mut client) != before {
+            assert!(Instant::now() < deadline, "{:?} {before:?}", held(&mut client));
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use coppice_wire::agent::AGENT_PORT_NAME;
 use coppice_wire::{FrameReader, MAX_FRAME_BYTES};
+use serde::{Deserialize, Serialize};
 use virtio_bindings::virtio_ids::VIRTIO_ID_CONSOLE;
 use virtio_queue::{Queue, QueueT};
 
@@ -53,6 +54,13 @@ mod event {
     pub const PORT_NAME: u16 = 7;
 }
 
+/// What the agent's channel carries from one process to another.
+#[derive(Serialize, Deserialize)]
+pub struct ConsoleState {
+    guest_open: bool,
+    pending: Vec<u8>,
+}
+
 /// The agent's channel.
 pub struct Console {
     config: [u8; CONFIG_BYTES],
@@ -78,6 +86,25 @@ impl Console {
             outgoing: VecDeque::new(),
             outgoing_bytes: 0,
             stalled: false,
+        }
+    }
+
+    /// Of a machine that is still; or what is half-way.
+    pub fn state(&self) -> Result<ConsoleState, &'static str> {
+        if !self.outgoing.is_empty() || !self.control.is_empty() || self.stalled || self.reader.is_mid_frame() {
+            return Err("a message of its agent is half-way");
+        }
+        Ok(ConsoleState {
+            guest_open: self.guest_open,
+            pending: self.pending.iter().copied().collect(),
+        })
+    }
+
+    pub fn from_state(state: ConsoleState) -> Self {
+        Self {
+            guest_open: state.guest_open,
+            pending: state.pending.into(),
+            ..Self::new()
         }
     }
 

@@ -1,5 +1,6 @@
 //! The machine's devices and where they are.
 
+use serde::{Deserialize, Serialize};
 use virtio_queue::Error as QueueError;
 
 mod block;
@@ -39,7 +40,7 @@ pub use serial::{COM1_GSI, COM1_PORT, COM1_PORTS};
 pub use transport::WINDOW_BYTES;
 
 use serial::SerialPort;
-use transport::Transport;
+use transport::{Transport, TransportState};
 
 use crate::memory::{MMIO_HOLE_START, Memory};
 
@@ -79,6 +80,15 @@ pub struct Devices {
     lines: [bool; VIRTIO_GSIS.len()],
 }
 
+/// The devices of a machine that is still, less what is the same in each.
+#[derive(Serialize, Deserialize)]
+pub struct DevicesState {
+    serial: serial::SerialState,
+    block: TransportState,
+    console: TransportState,
+    agent: console::ConsoleState,
+}
+
 /// How many virtio devices a machine has.
 pub fn virtio_devices(has_disk: bool) -> usize {
     VIRTIO_GSIS.len() - usize::from(!has_disk)
@@ -91,6 +101,33 @@ impl Devices {
             block: Transport::new(image)?,
             console: Transport::new(Console::new())?,
             disk: disk.map(Transport::new).transpose()?,
+            lines: [false; VIRTIO_GSIS.len()],
+        })
+    }
+
+    /// What a machine without a disk that is still has to be saved of; or why it can't be.
+    pub fn state(&self) -> Result<DevicesState, &'static str> {
+        if self.disk.is_some() {
+            return Err("it has a disk");
+        }
+        if self.is_unfinished() {
+            return Err("a request of its disk is half-way");
+        }
+        Ok(DevicesState {
+            serial: self.serial.state(),
+            block: self.block.state(),
+            console: self.console.state(),
+            agent: self.console.device.state()?,
+        })
+    }
+
+    /// The devices of a machine that was saved.
+    pub fn from_state(image: Block, state: DevicesState) -> Result<Self, QueueError> {
+        Ok(Self {
+            serial: SerialPort::from_state(state.serial),
+            block: Transport::from_state(image, state.block)?,
+            console: Transport::from_state(Console::from_state(state.agent), state.console)?,
+            disk: None,
             lines: [false; VIRTIO_GSIS.len()],
         })
     }

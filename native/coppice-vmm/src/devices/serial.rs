@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
 use vm_superio::serial::NoEvents;
 use vm_superio::{Serial, Trigger};
 
@@ -49,6 +50,21 @@ impl Write for Output {
     }
 }
 
+/// The UART's registers.
+#[derive(Serialize, Deserialize)]
+pub struct SerialState {
+    /// Low and high byte.
+    baud_divisor: [u8; 2],
+    /// Enable, identification.
+    interrupt: [u8; 2],
+    /// Control, status.
+    line: [u8; 2],
+    /// Control, status.
+    modem: [u8; 2],
+    scratch: u8,
+    is_requested: bool,
+}
+
 /// The UART.
 pub struct SerialPort {
     uart: Serial<Request, NoEvents, Output>,
@@ -63,6 +79,41 @@ impl SerialPort {
             uart: Serial::new(request.clone(), Output::default()),
             request,
             meter: Meter::new(bytes_per_second),
+        }
+    }
+
+    pub fn state(&self) -> SerialState {
+        let uart = self.uart.state();
+        SerialState {
+            baud_divisor: [uart.baud_divisor_low, uart.baud_divisor_high],
+            interrupt: [uart.interrupt_enable, uart.interrupt_identification],
+            line: [uart.line_control, uart.line_status],
+            modem: [uart.modem_control, uart.modem_status],
+            scratch: uart.scratch,
+            is_requested: self.request.0.load(Ordering::Relaxed),
+        }
+    }
+
+    pub fn from_state(state: SerialState) -> Self {
+        let request = Request::default();
+        let uart = vm_superio::SerialState {
+            baud_divisor_low: state.baud_divisor[0],
+            baud_divisor_high: state.baud_divisor[1],
+            interrupt_enable: state.interrupt[0],
+            interrupt_identification: state.interrupt[1],
+            line_control: state.line[0],
+            line_status: state.line[1],
+            modem_control: state.modem[0],
+            modem_status: state.modem[1],
+            scratch: state.scratch,
+            in_buffer: Vec::new(),
+        };
+        let uart = Serial::from_state(&uart, request.clone(), NoEvents, Output::default());
+        request.0.store(state.is_requested, Ordering::Relaxed);
+        match uart {
+            Ok(uart) => Self { uart, request },
+            // Neither its trigger nor an empty buffer can fail.
+            Err(_) => Self::new(),
         }
     }
 

@@ -1,12 +1,13 @@
 //! virtio-mmio (version 2): registers, status machine and queue set-up, the same for every device.
 
+use serde::{Deserialize, Serialize};
 use virtio_bindings::virtio_config::{
     VIRTIO_CONFIG_S_ACKNOWLEDGE, VIRTIO_CONFIG_S_DRIVER, VIRTIO_CONFIG_S_DRIVER_OK, VIRTIO_CONFIG_S_FAILED,
     VIRTIO_CONFIG_S_FEATURES_OK, VIRTIO_F_VERSION_1,
 };
 use virtio_bindings::virtio_mmio::*;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
-use virtio_queue::{Queue, QueueT};
+use virtio_queue::{Queue, QueueState, QueueT};
 
 use crate::devices::ring::Abuse;
 use crate::memory::Memory;
@@ -60,6 +61,50 @@ pub struct Transport<D> {
     interrupt_status: u32,
 }
 
+/// The registers behind which a device is.
+#[derive(Serialize, Deserialize)]
+pub struct TransportState {
+    queues: Vec<QueueRecord>,
+    status: u32,
+    driver_features: u64,
+    device_features_select: u32,
+    driver_features_select: u32,
+    queue_select: usize,
+    interrupt_status: u32,
+}
+
+/// `QueueState`, which can't be encoded.
+#[derive(Serialize, Deserialize)]
+struct QueueRecord {
+    max_size: u16,
+    next_avail: u16,
+    next_used: u16,
+    event_idx_enabled: bool,
+    size: u16,
+    ready: bool,
+    desc_table: u64,
+    avail_ring: u64,
+    used_ring: u64,
+}
+
+/// Both ways, field by field.
+macro_rules! same_fields {
+    ($from:ty => $to:ty { $($field:ident),* }) => {
+        impl From<$from> for $to {
+            fn from(from: $from) -> Self {
+                Self { $($field: from.$field),* }
+            }
+        }
+    };
+}
+
+same_fields!(QueueState => QueueRecord {
+    max_size, next_avail, next_used, event_idx_enabled, size, ready, desc_table, avail_ring, used_ring
+});
+same_fields!(QueueRecord => QueueState {
+    max_size, next_avail, next_used, event_idx_enabled, size, ready, desc_table, avail_ring, used_ring
+});
+
 impl<D: Device> Transport<D> {
     pub fn new(device: D) -> Result<Self, virtio_queue::Error> {
         let queues = D::QUEUE_SIZES
@@ -75,6 +120,39 @@ impl<D: Device> Transport<D> {
             driver_features_select: 0,
             queue_select: 0,
             interrupt_status: 0,
+        })
+    }
+
+    pub fn state(&self) -> TransportState {
+        TransportState {
+            queues: self
+                .queues
+                .iter()
+                .map(|queue| QueueRecord::from(queue.state()))
+                .collect(),
+            status: self.status,
+            driver_features: self.driver_features,
+            device_features_select: self.device_features_select,
+            driver_features_select: self.driver_features_select,
+            queue_select: self.queue_select,
+            interrupt_status: self.interrupt_status,
+        }
+    }
+
+    pub fn from_state(device: D, state: TransportState) -> Result<Self, virtio_queue::Error> {
+        let queues = state
+            .queues
+            .into_iter()
+            .map(|queue| Queue::try_from(QueueState::from(queue)));
+        Ok(Self {
+            device,
+            queues: queues.collect::<Result<_, _>>()?,
+            status: state.status,
+            driver_features: state.driver_features,
+            device_features_select: state.device_features_select,
+            driver_features_select: state.driver_features_select,
+            queue_select: state.queue_select,
+            interrupt_status: state.interrupt_status,
         })
     }
 

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use kvm_bindings::{Msrs, kvm_msr_entry};
 use kvm_ioctls::{Kvm, VcpuFd};
+use serde::{Deserialize, Serialize};
 
 use crate::kvm::{KvmError, Named};
 
@@ -43,7 +44,7 @@ const ALLOWED: &[RangeInclusive<u32>] = &[
 ];
 
 /// The registers of this host and guest that can be read, found out once.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MsrList {
     indices: Vec<u32>,
 }

@@ -5,6 +5,7 @@ use std::arch::x86_64::__cpuid;
 use coppice_wire::vmm::host_time_ns;
 use kvm_bindings::*;
 use kvm_ioctls::{VcpuFd, VmFd};
+use serde::{Deserialize, Serialize};
 
 use crate::kvm::vm::LiveVm;
 use crate::kvm::{KvmError, MsrList, Named, msrs, tsc};
@@ -15,6 +16,7 @@ const IRQCHIPS: [u32; 3] = [KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, KVM_I
 const AVAILABLE_TASK: u8 = 9;
 
 /// A stopped machine.
+#[derive(Serialize, Deserialize)]
 pub struct VmState {
     irqchips: Vec<kvm_irqchip>,
     clock: GuestClock,
@@ -22,7 +24,7 @@ pub struct VmState {
 }
 
 /// A guest's monotonic clock (kvm-clock) where it stopped.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct GuestClock {
     nanoseconds: u64,
     stopped_at_ns: u64,
@@ -51,6 +53,7 @@ impl GuestClock {
     }
 }
 
+#[derive(Serialize, Deserialize)]
 struct VcpuState {
     mp_state: kvm_mp_state,
     regs: kvm_regs,

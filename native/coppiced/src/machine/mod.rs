@@ -17,3 +17,4 @@ pub mod sandbox;
 pub mod spawn;
 pub mod state;
 pub mod supervisor;
+pub mod whole;

@@ -469,6 +469,8 @@ fn name(command: &Command) -> &'static str {
         Command::Checkpoint { .. } => "checkpoint",
         Command::Lend { .. } => "lend",
         Command::Extent { .. } => "extent",
+        Command::SaveWhole => "saveWhole",
+        Command::LoadWhole { .. } => "loadWhole",
         Command::Close => "close",
     }
 }
@@ -485,6 +487,7 @@ fn answer_name(event: &Event) -> &'static str {
         Event::Parked { .. } => "parked",
         Event::Forked { .. } => "forked",
         Event::Checkpointed { .. } => "checkpointed",
+        Event::SavedWhole { .. } => "savedWhole",
         Event::Failed { .. } => "failed",
         Event::GuestEnded { .. } => "guestEnded",
     }

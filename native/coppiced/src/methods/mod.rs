@@ -1,5 +1,6 @@
 //! The methods of docs/protocol.md, one typed parameter struct each.
 
+mod baseline;
 mod call;
 mod checkpoint;
 mod fork;
@@ -170,5 +171,7 @@ async fn dispatch(method: Method, context: &Context, params: Value) -> Outcome {
         Method::CheckpointShare => checkpoint::share(context, params),
         Method::CheckpointLookup => checkpoint::lookup(context, params),
         Method::MemoryUsage => checkpoint::memory_usage(context, params).await,
+        Method::BaselineSave => baseline::save(context, params).await,
+        Method::BaselineRestore => baseline::restore(context, params).await,
     }
 }

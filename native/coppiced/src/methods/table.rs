@@ -30,6 +30,8 @@ pub enum Method {
     CheckpointShare,
     CheckpointLookup,
     MemoryUsage,
+    BaselineSave,
+    BaselineRestore,
 }
 
 /// Answers from memory.
@@ -43,7 +45,7 @@ const BOOT: Duration = Duration::from_secs(610);
 /// A guest program may run for long; clients say what they want to wait.
 const CALL: Duration = Duration::from_secs(600);
 
-const TABLE: [(&str, Method, Duration); 24] = [
+const TABLE: [(&str, Method, Duration); 26] = [
     ("host.info", Method::HostInfo, LOOK),
     ("host.stats", Method::HostStats, LOOK),
     ("host.list", Method::HostList, LIST),
@@ -68,6 +70,8 @@ const TABLE: [(&str, Method, Duration); 24] = [
     ("checkpoint.share", Method::CheckpointShare, LOOK),
     ("checkpoint.lookup", Method::CheckpointLookup, LOOK),
     ("memory.usage", Method::MemoryUsage, LOOK),
+    ("baseline.save", Method::BaselineSave, CALL),
+    ("baseline.restore", Method::BaselineRestore, CALL),
 ];
 
 /// More edits than this and a known name is no help.

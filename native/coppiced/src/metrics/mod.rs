@@ -4,6 +4,7 @@ mod exposition;
 mod histogram;
 mod http;
 mod operations;
+mod own;
 mod render;
 
 pub use http::{bind, serve};

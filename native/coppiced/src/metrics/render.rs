@@ -3,6 +3,7 @@
 use crate::host::Host;
 use crate::memory::{MemoryError, machine_memory};
 use crate::metrics::exposition::{Exposition, Kind};
+use crate::metrics::own;
 use crate::stats::{CounterValues, SandboxCounts};
 
 pub fn render(host: &Host) -> Result<String, MemoryError> {
@@ -11,6 +12,7 @@ pub fn render(host: &Host) -> Result<String, MemoryError> {
     holdings(&mut text, host)?;
     counters(&mut text, &host.counters.values());
     operations(&mut text, host);
+    own::render(&mut text);
     Ok(text.into_text())
 }
 
@@ -59,6 +61,11 @@ fn holdings(text: &mut Exposition, host: &Host) -> Result<(), MemoryError> {
         "coppice_checkpoints_shared",
         "Those of them that belong to the host.",
         shared as u64,
+    );
+    gauge(
+        "coppice_vmm_processes",
+        "Processes of VMMs, also of those that end, until they are collected.",
+        host.reaper.uncollected() as u64,
     );
     gauge("coppice_sessions", "Sessions of clients.", host.sessions.count() as u64);
     gauge(
