@@ -40,6 +40,11 @@ impl Meter {
         }
     }
 
+    pub fn bytes_per_second(&self) -> u32 {
+        // It was made of one.
+        u32::try_from(self.bytes_per_second).unwrap_or(u32::MAX)
+    }
+
     /// What the guest has printed just now, if it may, with the tail of what it might not before.
     pub fn pass(&mut self, data: Vec<u8>, now: impl FnOnce() -> Instant) -> Option<Passed> {
         let wanted = (self.tail.len() + data.len()) as u64;

@@ -63,6 +63,7 @@ pub struct SerialState {
     modem: [u8; 2],
     scratch: u8,
     is_requested: bool,
+    bytes_per_second: u32,
 }
 
 /// The UART.
@@ -91,6 +92,7 @@ impl SerialPort {
             modem: [uart.modem_control, uart.modem_status],
             scratch: uart.scratch,
             is_requested: self.request.0.load(Ordering::Relaxed),
+            bytes_per_second: self.meter.bytes_per_second(),
         }
     }
 
@@ -111,9 +113,13 @@ impl SerialPort {
         let uart = Serial::from_state(&uart, request.clone(), NoEvents, Output::default());
         request.0.store(state.is_requested, Ordering::Relaxed);
         match uart {
-            Ok(uart) => Self { uart, request },
+            Ok(uart) => Self {
+                uart,
+                request,
+                meter: Meter::new(state.bytes_per_second),
+            },
             // Neither its trigger nor an empty buffer can fail.
-            Err(_) => Self::new(),
+            Err(_) => Self::new(state.bytes_per_second),
         }
     }
 
