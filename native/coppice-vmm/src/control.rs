@@ -261,6 +261,14 @@ mod tests {
         .unwrap();
     }
 
+    fn fork(tag: u64) -> Command {
+        Command::Fork {
+            tag,
+            at_ns: 0,
+            rewindable: false,
+        }
+    }
+
     #[test]
     fn control_given_nothing_has_no_command_and_does_not_wait() {
         let (_daemon, mut control) = pair();
@@ -271,9 +279,9 @@ mod tests {
     fn control_given_two_forks_pairs_each_with_its_descriptor() {
         let (daemon, mut control) = pair();
         let (first, second) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
-        send_with(&daemon, &Command::Fork { tag: 1, at_ns: 0 }, &[first.0.as_raw_fd()]);
+        send_with(&daemon, &fork(1), &[first.0.as_raw_fd()]);
         send_with(&daemon, &Command::Pause { when_idle: false }, &[]);
-        send_with(&daemon, &Command::Fork { tag: 2, at_ns: 0 }, &[second.0.as_raw_fd()]);
+        send_with(&daemon, &fork(2), &[second.0.as_raw_fd()]);
         for (tag, mut peer) in [(1, first.1), (2, second.1)] {
             let mut received = std::iter::from_fn(|| control.poll().unwrap())
                 .find(|received| matches!(received.command, Command::Fork { .. }))
@@ -291,7 +299,7 @@ mod tests {
     #[test]
     fn control_given_a_fork_without_a_descriptor_says_so() {
         let (daemon, mut control) = pair();
-        send_with(&daemon, &Command::Fork { tag: 1, at_ns: 0 }, &[]);
+        send_with(&daemon, &fork(1), &[]);
         assert!(control.poll().unwrap().unwrap().descriptors.is_empty());
     }
 

@@ -35,6 +35,12 @@ pub enum VmmError {
     Image { path: String, source: std::io::Error },
     #[error(transparent)]
     Blank(#[from] BlankError),
+    #[error("The machine was not forked to be rewound")]
+    NotRewindable,
+    #[error("The differences are in more than {limit} pieces")]
+    Scattered { limit: usize },
+    #[error("{call} failed: {source}")]
+    Compare { call: &'static str, source: std::io::Error },
     #[error("{command} came without the file that it needs")]
     NotLent { command: &'static str },
     #[error(transparent)]
@@ -60,13 +66,14 @@ pub enum VmmError {
 impl VmmError {
     pub fn code(&self) -> &'static str {
         match self {
-            Self::State { .. } | Self::ColdCheckpoint => "VMM_WRONG_STATE",
+            Self::State { .. } | Self::ColdCheckpoint | Self::NotRewindable => "VMM_WRONG_STATE",
             Self::Vcpus { .. } | Self::Memory(MemoryError::Size { .. }) => "VMM_BAD_SIZE",
             Self::Backlog { .. } => "VMM_AGENT_BACKLOG",
             Self::NoSocket { .. } | Self::NotLent { .. } | Self::Control(_) => "VMM_PROTOCOL",
             Self::Whole(_) => "VMM_WHOLE",
             Self::Image { .. } | Self::Blank(_) | Self::Boot(_) => "VMM_BOOT_FILES",
-            Self::Memory(_) | Self::Host { .. } | Self::Copy(_) | Self::Queue(_) => "VMM_HOST",
+            Self::Memory(_) | Self::Host { .. } | Self::Copy(_) | Self::Compare { .. } | Self::Queue(_) => "VMM_HOST",
+            Self::Scattered { .. } => "VMM_TOO_LARGE",
             Self::Confine(_) => "VMM_CONFINEMENT",
             Self::Kvm(_) => "VMM_KVM",
             Self::Abuse(_) => "VMM_DEVICE_ABUSE",
@@ -82,6 +89,9 @@ impl VmmError {
                 | Self::Backlog { .. }
                 | Self::NoSocket { .. }
                 | Self::ColdCheckpoint
+                | Self::NotRewindable
+                | Self::Scattered { .. }
+                | Self::Compare { .. }
                 | Self::Copy(_)
                 | Self::NotLent { .. }
                 | Self::Whole(_)

@@ -37,6 +37,10 @@ pub struct Guest {
     pub devices: Devices,
     /// The list of the template that this machine was forked from or is.
     hot: Option<HotPages>,
+    /// Of a frozen machine, and of its children: the devices as they were frozen.
+    pub frozen_devices: Option<Box<Devices>>,
+    /// Of a child that is rewindable: the state that it was forked with.
+    pub origin: Option<Box<VmState>>,
 }
 
 /// A machine that is ready to run for the first time.
@@ -118,6 +122,8 @@ impl Guest {
             ram,
             devices,
             hot: None,
+            frozen_devices: None,
+            origin: None,
         };
         Ok(Booted { guest, live, missing })
     }
@@ -162,6 +168,8 @@ impl Guest {
             ram,
             devices,
             hot: None,
+            frozen_devices: None,
+            origin: None,
         };
         Ok(Loaded {
             guest,
@@ -197,6 +205,9 @@ impl Guest {
         if let Some(disk) = self.devices.disk_mut() {
             disk.freeze();
         }
+        self.origin = None;
+        // Made here, once, and not in each child. Without them none can be rewound.
+        self.frozen_devices = self.devices.duplicate().ok().map(Box::new);
         // Its children are expected to begin as it did. Without a list they work the same, slower.
         let pages = self.hot_pages();
         self.hot = HotPages::new().ok();

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use coppice_wire::vmm::OwnFile;
+use coppice_wire::vmm::LentFile;
 
 /// Bytes of `statm`: seven numbers of at most twenty digits.
 const STATM_BYTES: usize = 160;
@@ -15,14 +15,30 @@ const STATM_BYTES: usize = 160;
 pub struct Lent {
     statm: Option<File>,
     pagemap: Option<File>,
+    origin: Origin,
+}
+
+/// What is lent of the frozen process that this one was forked from, for one command.
+#[derive(Default)]
+pub struct Origin {
+    /// Read at the addresses of its address space.
+    pub memory: Option<File>,
+    pub pagemap: Option<File>,
 }
 
 impl Lent {
-    pub fn take(&mut self, which: OwnFile, file: File) {
+    pub fn take(&mut self, which: LentFile, file: File) {
         match which {
-            OwnFile::Statm => self.statm = Some(file),
-            OwnFile::Pagemap => self.pagemap = Some(file),
+            LentFile::Statm => self.statm = Some(file),
+            LentFile::Pagemap => self.pagemap = Some(file),
+            LentFile::OriginMemory => self.origin.memory = Some(file),
+            LentFile::OriginPagemap => self.origin.pagemap = Some(file),
         }
+    }
+
+    /// What was lent for the command that takes it.
+    pub fn take_origin(&mut self) -> Origin {
+        std::mem::take(&mut self.origin)
     }
 
     pub fn can_count(&self) -> bool {
@@ -56,6 +72,10 @@ impl Lent {
         Self {
             statm: Some(File::open("/proc/self/statm").unwrap()),
             pagemap: Some(File::open("/proc/self/pagemap").unwrap()),
+            origin: Origin {
+                memory: Some(File::open("/proc/self/mem").unwrap()),
+                pagemap: Some(File::open("/proc/self/pagemap").unwrap()),
+            },
         }
     }
 }

@@ -5,6 +5,8 @@
 //!                  │  └──────Pause─────►│
 //!                  └──Park──► frozen ◄──┘     frozen ──Fork──► (a new process) running
 //!
+//! running ──Rewind──► running
+//! frozen ──Compare──► frozen
 //! running ──Checkpoint──► running, and (a new process) frozen
 //! fresh ──LoadWhole──► running                frozen ──SaveWhole──► frozen
 //! ```
@@ -15,6 +17,8 @@ use std::process;
 use std::time::{Duration, Instant};
 
 use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd, MissingBarrier, WholeConfig};
+
+mod rewind;
 
 use crate::attention::Watch;
 use crate::control::{Control, ControlError, Received};
@@ -38,6 +42,13 @@ const TAKE_APART_AFTER: Duration = Duration::from_millis(50);
 struct Rest {
     live: LiveVm,
     until: Instant,
+}
+
+/// How a child comes to life.
+#[derive(Clone, Copy)]
+struct Birth {
+    at_ns: u64,
+    rewindable: bool,
 }
 
 enum Phase {
@@ -124,7 +135,9 @@ impl Machine {
             Command::Pause { when_idle } => self.pause(when_idle)?,
             Command::Resume { at_ns } => self.resume(at_ns)?,
             Command::Park => return self.park(),
-            Command::Fork { tag, at_ns } => self.fork(tag, at_ns, descriptor)?,
+            Command::Fork { tag, at_ns, rewindable } => self.fork(tag, Birth { at_ns, rewindable }, descriptor)?,
+            Command::Rewind { at_ns } => return self.rewind(at_ns),
+            Command::Compare => self.compare()?,
             Command::Checkpoint { tag } => return self.checkpoint(tag, descriptor),
             Command::Lend { file } => {
                 let lent = descriptor.ok_or(VmmError::NotLent { command: "Lend" })?;
@@ -348,7 +361,7 @@ impl Machine {
     }
 
     /// Makes a child that runs. This process stays as it is.
-    fn fork(&mut self, tag: u64, at_ns: u64, socket: Option<OwnedFd>) -> Result<(), VmmError> {
+    fn fork(&mut self, tag: u64, birth: Birth, socket: Option<OwnedFd>) -> Result<(), VmmError> {
         let Phase::Frozen(..) = self.phase else {
             return Err(self.refuse("Fork", "frozen"));
         };
@@ -367,20 +380,24 @@ impl Machine {
             }
             Side::Child => {
                 self.control = adopt(socket);
-                self.start(at_ns, stopwatch)?;
+                self.start(birth, stopwatch)?;
             }
         }
         Ok(())
     }
 
     /// In a new child: from the template's state to a running machine.
-    fn start(&mut self, at_ns: u64, mut stopwatch: Stopwatch) -> Result<(), VmmError> {
+    fn start(&mut self, birth: Birth, mut stopwatch: Stopwatch) -> Result<(), VmmError> {
         stopwatch.lap("adopt");
         let mut learns = false;
         if let Phase::Frozen(mut guest, state, rest) = std::mem::replace(&mut self.phase, Phase::Lost) {
             drop(rest.map(|rest| rest.live));
-            let live = guest.thaw(&state, at_ns, &mut stopwatch)?;
+            if birth.rewindable {
+                guest.prepare_rewind()?;
+            }
+            let live = guest.thaw(&state, birth.at_ns, &mut stopwatch)?;
             learns = guest.learns();
+            guest.origin = birth.rewindable.then_some(state);
             self.phase = Phase::Running(guest, live);
         }
         self.control.send(&Event::Started {

@@ -16,6 +16,7 @@ use crate::machine::Machine;
 
 mod attention;
 mod boot;
+mod compare;
 mod confine;
 mod control;
 mod devices;
@@ -27,6 +28,8 @@ mod kvm;
 mod lent;
 mod machine;
 mod memory;
+mod rewind;
+mod runs;
 mod stages;
 mod vcpu;
 mod whole;

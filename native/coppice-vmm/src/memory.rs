@@ -2,19 +2,22 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 
-use vm_memory::mmap::MmapRegionError;
-use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionCollectionError, GuestRegionMmap, MmapRegion};
+use vm_memory::bitmap::AtomicBitmap;
+use vm_memory::mmap::{MmapRegionBuilder, MmapRegionError};
+use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionCollectionError, GuestRegionMmap};
 
 use crate::hot;
 use crate::lent::Lent;
 
-/// What devices and loaders see of guest RAM.
-pub type Memory = GuestMemoryMmap<()>;
+/// What devices and loaders see of guest RAM. Where it is tracked, it notes the pages that they write.
+pub type Memory = GuestMemoryMmap<Option<AtomicBitmap>>;
 
 pub const MIB: u64 = 1 << 20;
 pub const PAGE_BYTES: u64 = 4096;
+const PAGE: NonZeroUsize = NonZeroUsize::new(PAGE_BYTES as usize).unwrap();
 
 /// Smallest guest: the stock kernel with its initramfs ends in out-of-memory panics below this.
 pub const MIN_MEMORY_MIB: u32 = 80;
@@ -32,6 +35,8 @@ pub enum MemoryError {
     Size { mib: u32 },
     #[error("{what} of guest memory failed: {source}")]
     Host { what: &'static str, source: io::Error },
+    #[error("The process whose memory was to be read has ended")]
+    OriginGone,
     #[error("Guest memory can't be described: {0}")]
     Region(#[from] MmapRegionError),
     #[error("Guest memory regions don't fit together: {0}")]
@@ -72,6 +77,7 @@ pub struct GuestRam {
     memory: Memory,
     /// Anonymous pages of this process when the base was made: the VMM's own, none of the guest's.
     own_anonymous_pages: Option<u64>,
+    is_tracked: bool,
 }
 
 impl GuestRam {
@@ -101,13 +107,14 @@ impl GuestRam {
         }
         advise(host, bytes, libc::MADV_HUGEPAGE);
         let host = host.cast::<u8>();
-        let memory = describe(host, bytes)?;
+        let memory = describe(host, bytes, false)?;
         Ok(Self {
             host,
             bytes,
             file,
             memory,
             own_anonymous_pages: None,
+            is_tracked: false,
         })
     }
 
@@ -151,13 +158,14 @@ impl GuestRam {
             return Err(last_error("Mapping"));
         }
         let host = host.cast::<u8>();
-        let memory = describe(host, bytes)?;
+        let memory = describe(host, bytes, false)?;
         Ok(Self {
             host,
             bytes,
             file,
             memory,
             own_anonymous_pages: Some(0),
+            is_tracked: false,
         })
     }
 
@@ -171,6 +179,54 @@ impl GuestRam {
 
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// From here on it is noted which pages are written: those of devices here, those of the guest by the VM that is made
+    /// next.
+    pub fn track(&mut self) -> Result<(), MemoryError> {
+        self.memory = describe(self.host, self.bytes, true)?;
+        self.is_tracked = true;
+        Ok(())
+    }
+
+    pub fn is_tracked(&self) -> bool {
+        self.is_tracked
+    }
+
+    /// The pages of one region that devices have written since it was asked last, a bit each.
+    pub fn take_device_writes(&self, region: usize) -> Vec<u64> {
+        let region = self.memory.iter().nth(region);
+        let written = region.and_then(|region| region.bitmap().as_ref().map(AtomicBitmap::get_and_reset));
+        written.unwrap_or_default()
+    }
+
+    /// Puts back what `origin`, the memory of the process that this one was forked from, has in some pages. They are given as
+    /// places in the mapping and lengths, in bytes. No VM may be running.
+    pub fn put_back(&self, pieces: &[(u64, u64)], origin: &File) -> Result<(), MemoryError> {
+        for (offset, bytes) in pieces {
+            let (mut at, end) = (*offset, offset + bytes);
+            assert!(end <= self.bytes, "Pages of the guest lie in its memory");
+            while at < end {
+                let place = self.host.wrapping_add(at as usize);
+                // SAFETY: the range lies in the mapping, which nothing borrows as Rust references.
+                let read = unsafe {
+                    libc::pread(
+                        origin.as_raw_fd(),
+                        place.cast(),
+                        (end - at) as usize,
+                        place as libc::off_t,
+                    )
+                };
+                match read {
+                    read if read > 0 => at += read as u64,
+                    // A process that has ended has no memory.
+                    0 => return Err(MemoryError::OriginGone),
+                    _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                    _ => return Err(last_error("Putting back")),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Gives this process its own copies of pages before anything writes them. A hint: where it fails, the first
@@ -237,7 +293,7 @@ impl GuestRam {
     /// The kernel keeps this count, so that asking costs the same for any guest (walking the page tables would take
     /// longer than the rest of a park). It counts all anonymous pages of the process less those that the VMM itself
     /// had when the base was made: off by what the VMM's heap and stack have grown since, some dozens of pages,
-    /// and by pages that were copied early and then not written.
+    /// and by pages that were copied early and then not written, or put back.
     pub fn private_pages(&self, lent: &Lent) -> Result<u64, MemoryError> {
         match self.own_anonymous_pages {
             None => Ok(0),
@@ -256,18 +312,18 @@ fn create_memfd() -> Result<File, MemoryError> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-fn describe(host: *mut u8, bytes: u64) -> Result<Memory, MemoryError> {
+fn describe(host: *mut u8, bytes: u64, is_tracked: bool) -> Result<Memory, MemoryError> {
     let mut regions = Vec::new();
     for region in layout(bytes) {
+        let bitmap = is_tracked.then(|| AtomicBitmap::new(region.bytes as usize, PAGE));
         // SAFETY: offset and length lie inside the mapping of `bytes` bytes at `host`, which lives as long as the
         // process: `GuestRam` never unmaps it, and replaces it only in place.
         let mapping = unsafe {
-            MmapRegion::build_raw(
-                host.add(region.offset as usize),
-                region.bytes as usize,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-            )?
+            MmapRegionBuilder::new_with_bitmap(region.bytes as usize, bitmap)
+                .with_raw_mmap_pointer(host.add(region.offset as usize))
+                .with_mmap_prot(libc::PROT_READ | libc::PROT_WRITE)
+                .with_mmap_flags(libc::MAP_SHARED)
+                .build()?
         };
         regions.extend(GuestRegionMmap::new(mapping, GuestAddress(region.guest)));
     }

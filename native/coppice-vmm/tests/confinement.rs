@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use coppice_wire::encode_frame;
 use coppice_wire::frame::read_message;
-use coppice_wire::vmm::{BootConfig, Command, Event, MissingBarrier, OwnFile, host_time_ns};
+use coppice_wire::vmm::{BootConfig, Command, Event, LentFile, MissingBarrier, host_time_ns};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
@@ -55,8 +55,8 @@ impl Vmm {
         }
     }
 
-    fn lend(&self, file: OwnFile) {
-        let name = if file == OwnFile::Statm { "statm" } else { "pagemap" };
+    fn lend(&self, file: LentFile) {
+        let name = if file == LentFile::Statm { "statm" } else { "pagemap" };
         let opened = File::open(self.proc(name)).unwrap();
         self.send(&Command::Lend { file }, Some(opened.as_raw_fd()));
     }
@@ -66,7 +66,7 @@ impl Vmm {
     }
 
     fn park(&mut self) {
-        self.lend(OwnFile::Statm);
+        self.lend(LentFile::Statm);
         self.send(&Command::Park, None);
         let event = self.event();
         assert!(matches!(event, Event::Parked { .. }), "{event:?}");
@@ -292,12 +292,16 @@ fn vmm_and_all_that_is_made_from_it_are_confined_and_hold_only_what_they_need() 
     assert_descriptors(&family.first, &frozen(&family));
 
     let at_ns = host_time_ns();
-    let (mut child, event) = family.first.make(&Command::Fork { tag: 1, at_ns });
+    let (mut child, event) = family.first.make(&Command::Fork {
+        tag: 1,
+        at_ns,
+        rewindable: false,
+    });
     assert!(matches!(event, Event::Started { learns: true, .. }), "{event:?}");
     child.assert_confined(&missing);
     assert_descriptors(&child, &running(&family));
 
-    child.lend(OwnFile::Pagemap);
+    child.lend(LentFile::Pagemap);
     child.send(&Command::Pause { when_idle: false }, None);
     let event = child.event();
     assert!(matches!(event, Event::Paused { .. }), "{event:?}");
@@ -306,7 +310,7 @@ fn vmm_and_all_that_is_made_from_it_are_confined_and_hold_only_what_they_need() 
     let event = child.event();
     assert!(matches!(event, Event::Resumed { .. }), "{event:?}");
 
-    child.lend(OwnFile::Statm);
+    child.lend(LentFile::Statm);
     let (copy, event) = child.make(&Command::Checkpoint { tag: 2 });
     assert!(matches!(event, Event::Parked { .. }), "{event:?}");
     copy.assert_confined(&missing);

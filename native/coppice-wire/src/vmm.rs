@@ -69,14 +69,26 @@ pub enum Command {
     Park,
     /// Only when frozen: make a child that runs, its clocks going on as of host time `at_ns`. The new control socket
     /// comes with this message; the child answers `Started` on it, the frozen process answers `Forked` here.
-    Fork { tag: u64, at_ns: u64 },
+    /// `rewindable`: it notes what it writes, so that it can be rewound.
+    Fork {
+        tag: u64,
+        at_ns: u64,
+        #[serde(default)]
+        rewindable: bool,
+    },
+    /// Only when running, of a child that is rewindable: back to the state that it was forked with, in the VM that it has,
+    /// its clocks going on as of host time `at_ns`. Needs `OriginMemory`, for this once. Answer: `Rewound`.
+    Rewind { at_ns: u64 },
+    /// Only when frozen: in which pages and blocks it differs from the frozen process that the life before it began from.
+    /// Needs `Pagemap`, `OriginMemory` and `OriginPagemap`, for this once. Answer: `Compared`.
+    Compare,
     /// Only when running: copy the machine as it is in this moment into a frozen process of its own, and go on. The copy's
     /// control socket comes with this message; the copy says `Parked` on it, this process answers `Checkpointed` here.
     Checkpoint { tag: u64 },
     /// Lends the VMM, which can't open anything, a file of its own in `/proc`, until it is frozen: the descriptor comes
     /// with this message. `Park` and `Checkpoint` need `Statm`; `Pagemap` is for `Pause`, `Park` and `Close` of a child that
     /// learns. No answer.
-    Lend { file: OwnFile },
+    Lend { file: LentFile },
     /// Answers `ExtentWanted`. Where it is `granted` two descriptors of one empty file come along: the first for reading and
     /// writing, the second for reading. Otherwise what waits for it fails in the guest. No answer.
     Extent { granted: bool },
@@ -102,12 +114,14 @@ pub struct WholeConfig {
     pub mapped: bool,
 }
 
-/// `/proc/PID/…` of the VMM that it is lent to.
+/// `/proc/PID/…` of the VMM that it is lent to; `Origin…`: of the frozen VMM that it was forked from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum OwnFile {
+pub enum LentFile {
     Statm,
     Pagemap,
+    OriginMemory,
+    OriginPagemap,
 }
 
 /// A barrier around a VMM that its host does not allow, see `docs/security.md`.
@@ -162,6 +176,16 @@ pub enum Event {
         #[serde(default)]
         dirty_blocks: u64,
         stages: Stages,
+    },
+    /// `dirty_pages`: as many were put back.
+    Rewound {
+        dirty_pages: u64,
+        stages: Stages,
+    },
+    /// Runs of pages (by guest-physical address / 4096) and of blocks of the disk, ascending, as `[first, length]`.
+    Compared {
+        pages: Vec<(u64, u64)>,
+        blocks: Vec<(u64, u64)>,
     },
     Forked {
         tag: u64,

@@ -37,11 +37,35 @@ pub struct Agent {
     hogged: Vec<Vec<u8>>,
     resumes: u64,
     last_resume: Value,
+    /// It has gone back, and does not take the next life on.
+    pub keeps_boot_id: bool,
     pub clock: GuestClock,
     pub disk: Disk,
 }
 
+/// What a rewind puts back.
+pub struct Mark {
+    boot_id: String,
+    count: u64,
+    clock: GuestClock,
+}
+
 impl Agent {
+    pub fn mark(&self) -> Mark {
+        Mark {
+            boot_id: self.boot_id.clone(),
+            count: self.count,
+            clock: self.clock.clone(),
+        }
+    }
+
+    pub fn go_back(&mut self, mark: &Mark) {
+        self.boot_id.clone_from(&mark.boot_id);
+        self.count = mark.count;
+        self.clock = mark.clock.clone();
+        self.hanging.clear();
+    }
+
     pub fn new() -> Self {
         let boot_id = "boot-0".to_owned();
         Agent {
@@ -52,6 +76,7 @@ impl Agent {
             hogged: Vec::new(),
             resumes: 0,
             last_resume: Value::Nil,
+            keeps_boot_id: false,
             clock: GuestClock::default(),
             disk: Disk::default(),
         }
@@ -164,7 +189,7 @@ impl Agent {
             Some("garbage") if faulty => return answer_as(socket, request.id, request.generation, "what?"),
             _ => {}
         }
-        if !(faulty && faults.has("same-boot-id")) {
+        if !self.keeps_boot_id && !(faulty && faults.has("same-boot-id")) {
             self.boot_id = match faulty && faults.has("fixed-boot-id") {
                 true => "boot-fixed".to_owned(),
                 false => format!("boot-{}-{}", std::process::id(), resume.generation),

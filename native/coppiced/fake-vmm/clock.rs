@@ -4,7 +4,7 @@
 use coppice_wire::agent::Clock;
 use coppice_wire::vmm::host_time_ns;
 
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub struct GuestClock {
     behind_ns: i64,
     stopped_at_ns: u64,

@@ -15,9 +15,9 @@ use std::io::{Read, Seek, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::exit;
 
-use coppice_wire::vmm::{BootConfig, Command, Event, MissingBarrier, OwnFile, Stages, WholeConfig};
+use coppice_wire::vmm::{BootConfig, Command, Event, LentFile, MissingBarrier, Stages, WholeConfig};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Mark};
 use crate::faults::Faults;
 use crate::socket::Socket;
 
@@ -42,6 +42,7 @@ fn main() {
         learns: false,
         lent: Vec::new(),
         looks: 0,
+        mark: None,
     }
     .run();
 }
@@ -56,9 +57,11 @@ struct Machine {
     forks: u64,
     frozen: bool,
     learns: bool,
-    lent: Vec<OwnFile>,
+    lent: Vec<LentFile>,
     /// How often it was asked to stop when idle.
     looks: i64,
+    /// Of a child that is rewindable: what it was at first.
+    mark: Option<Mark>,
 }
 
 impl Machine {
@@ -75,7 +78,7 @@ impl Machine {
                 Command::Extent { granted } => self.agent.disk.take(granted, descriptor, descriptors.next()),
                 Command::Agent { data } if !self.frozen => self.agent.take(&data, &mut self.socket, &self.faults),
                 Command::Agent { .. } => self.fail("VMM_WRONG_STATE", "Agent needs a machine that runs", false),
-                Command::Pause { .. } if !self.was_lent(&[OwnFile::Statm]) => {
+                Command::Pause { .. } if !self.was_lent(&[LentFile::Statm]) => {
                     self.fail("VMM_PROTOCOL", "Pause came alone", false);
                 }
                 Command::Pause { when_idle: true } if self.is_busy() => {
@@ -100,12 +103,14 @@ impl Machine {
                     });
                 }
                 Command::Lend { file } => self.lent(file, descriptor),
-                Command::Park if !self.was_lent(&[OwnFile::Statm]) => {
+                Command::Park if !self.was_lent(&[LentFile::Statm]) => {
                     self.fail("VMM_PROTOCOL", "Park came alone", false);
                 }
                 Command::Park => self.park(),
-                Command::Fork { tag, at_ns } => self.fork(tag, at_ns, descriptor),
-                Command::Checkpoint { .. } if !self.lent.contains(&OwnFile::Statm) => {
+                Command::Fork { tag, at_ns, rewindable } => self.fork(tag, at_ns, rewindable, descriptor),
+                Command::Rewind { at_ns } => self.rewind(at_ns),
+                Command::Compare => self.compare(),
+                Command::Checkpoint { .. } if !self.lent.contains(&LentFile::Statm) => {
                     self.fail("VMM_PROTOCOL", "Checkpoint came alone", false);
                 }
                 Command::Checkpoint { tag } => self.checkpoint(tag, descriptor),
@@ -205,7 +210,7 @@ impl Machine {
         }
     }
 
-    fn fork(&mut self, tag: u64, at_ns: u64, descriptor: Option<OwnedFd>) {
+    fn fork(&mut self, tag: u64, at_ns: u64, rewindable: bool, descriptor: Option<OwnedFd>) {
         let Some(descriptor) = descriptor.filter(|_| self.frozen) else {
             return self.fail("VMM_WRONG_STATE", "Fork needs a frozen machine and a socket", false);
         };
@@ -227,7 +232,10 @@ impl Machine {
             }
         }
         match self.clone_process() {
-            0 => self.begin_child(at_ns, descriptor),
+            0 => {
+                self.mark = rewindable.then(|| self.agent.mark());
+                self.begin_child(at_ns, descriptor);
+            }
             pid => {
                 let pid = if self.faults.has("fork-names-init") {
                     1
@@ -267,6 +275,43 @@ impl Machine {
             learns: self.learns,
             missing: Vec::new(),
         });
+    }
+
+    fn rewind(&mut self, at_ns: u64) {
+        let was_lent = self.lent.pop() == Some(LentFile::OriginMemory);
+        let fault = self.faults.value("rewind");
+        match (fault, &self.mark) {
+            (Some("fail"), _) => self.fail("VMM_HOST", "Rewind failed on purpose", false),
+            (Some("poison"), _) => self.fail("VMM_KVM", "Rewind failed half-way on purpose", true),
+            (Some("exit"), _) => exit(14),
+            (_, Some(mark)) if was_lent => {
+                self.agent.go_back(mark);
+                self.agent.keeps_boot_id = fault == Some("same-boot-id");
+                self.agent.clock.go_on(at_ns);
+                self.socket.send(&Event::Rewound {
+                    dirty_pages: 7,
+                    stages: stages("pages"),
+                });
+                if fault == Some("wants-extent") {
+                    self.socket.send(&Event::ExtentWanted);
+                }
+            }
+            (_, Some(_)) => self.fail("VMM_PROTOCOL", "Rewind came alone", true),
+            (_, None) => self.fail("VMM_WRONG_STATE", "This machine is not rewindable", true),
+        }
+    }
+
+    fn compare(&mut self) {
+        let needed = [LentFile::Pagemap, LentFile::OriginMemory, LentFile::OriginPagemap];
+        let was_lent = self.frozen && self.lent.ends_with(&needed);
+        self.lent.truncate(self.lent.len().saturating_sub(needed.len()));
+        match was_lent {
+            true => self.socket.send(&Event::Compared {
+                pages: vec![(3, 2), (9, 1)],
+                blocks: vec![(1, 1)],
+            }),
+            false => self.fail("VMM_PROTOCOL", "Compare came alone", false),
+        }
     }
 
     fn checkpoint(&mut self, tag: u64, descriptor: Option<OwnedFd>) {
@@ -312,17 +357,21 @@ impl Machine {
         unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_PARENT | libc::SIGCHLD, 0, 0, 0, 0) }
     }
 
-    /// The daemon must lend what is this process's own.
-    fn lent(&mut self, file: OwnFile, descriptor: Option<OwnedFd>) {
+    /// The daemon must lend what is this process's own, and of the one that it was forked from what is not.
+    fn lent(&mut self, file: LentFile, descriptor: Option<OwnedFd>) {
         let name = match file {
-            OwnFile::Statm => "statm",
-            OwnFile::Pagemap => "pagemap",
+            LentFile::Statm => "statm",
+            LentFile::Pagemap | LentFile::OriginPagemap => "pagemap",
+            LentFile::OriginMemory => "mem",
         };
         let own = format!("/proc/{}/{name}", std::process::id());
+        let of_origin = matches!(file, LentFile::OriginMemory | LentFile::OriginPagemap);
         let path = |descriptor: &OwnedFd| fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd())).ok();
-        if descriptor.as_ref().and_then(path) != Some(own.into()) {
+        let given = descriptor.as_ref().and_then(path);
+        let has_name = given.as_ref().is_some_and(|given| given.ends_with(name));
+        if !has_name || of_origin == (given == Some(own.into())) {
             self.fail("VMM_PROTOCOL", "Lent what is not mine", true);
-        } else if self.lent.contains(&file) {
+        } else if self.lent.contains(&file) && !self.frozen {
             self.fail("VMM_PROTOCOL", "Lent twice", true);
         } else {
             self.lent.push(file);
@@ -330,8 +379,8 @@ impl Machine {
     }
 
     /// Whether these files were lent, and the page map where it is wanted.
-    fn was_lent(&self, files: &[OwnFile]) -> bool {
-        let pagemap = self.learns.then_some(OwnFile::Pagemap);
+    fn was_lent(&self, files: &[LentFile]) -> bool {
+        let pagemap = self.learns.then_some(LentFile::Pagemap);
         pagemap.iter().chain(files).all(|file| self.lent.contains(file))
     }
 

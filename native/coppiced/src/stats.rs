@@ -31,6 +31,8 @@ pub struct Counters {
     pub parks: Counter,
     /// Checkpoints of sandboxes that went on.
     pub checkpoints: Counter,
+    /// Sandboxes that were put back to their checkpoint in place.
+    pub rewinds: Counter,
     pub boots: Counter,
     /// Sandboxes that were closed by their owner or with its session.
     pub closes: Counter,
@@ -58,6 +60,7 @@ pub struct CounterValues {
     pub forks: u64,
     pub parks: u64,
     pub checkpoints: u64,
+    pub rewinds: u64,
     pub boots: u64,
     pub closes: u64,
     pub discarded: u64,
@@ -76,6 +79,7 @@ impl Counters {
             forks: self.forks.get(),
             parks: self.parks.get(),
             checkpoints: self.checkpoints.get(),
+            rewinds: self.rewinds.get(),
             boots: self.boots.get(),
             closes: self.closes.get(),
             discarded: self.discarded.get(),

@@ -11,6 +11,7 @@ use coppice_wire::vmm::{Command, Event, GuestEnd};
 use crate::Rig;
 use crate::disk;
 use crate::refusals;
+use crate::rewind;
 use crate::vmm::{Outcome, Vmm};
 
 type Check = fn(&mut Rig) -> Outcome<()>;
@@ -72,6 +73,27 @@ pub const ALL: &[(&str, Check)] = &[
         "B08: disk requests under way at a checkpoint are lost in no fork",
         disk::requests_under_way,
     ),
+    (
+        "rewound child is what it was when it was forked",
+        rewind::child_goes_back,
+    ),
+    (
+        "rewound child has every page of its template",
+        rewind::memory_is_the_templates,
+    ),
+    (
+        "rewound child has its template's disk, and can write it",
+        rewind::disk_goes_back,
+    ),
+    (
+        "rewind goes behind a live checkpoint and leaves it alone",
+        rewind::goes_back_behind_a_live_checkpoint,
+    ),
+    (
+        "rewind that can't be made is refused or ends the machine",
+        rewind::refusals,
+    ),
+    ("delta is what full dumps of both differ in", rewind::delta_is_exact),
     ("fifty children at once all answer", fifty_at_once),
     ("two hundred forks leave nothing behind", no_leaks),
 ];

@@ -18,6 +18,7 @@ mod disk;
 mod figures;
 mod host;
 mod refusals;
+mod rewind;
 mod vmm;
 
 /// What every check starts from. The machines that it boots have a disk.
@@ -68,7 +69,12 @@ fn main() -> ExitCode {
         return run(&env::args().skip(1).collect::<Vec<_>>());
     }
     match host::set_up() {
-        Ok(()) => drop(run(&IN_INITRAMFS.map(str::to_owned))),
+        // What the kernel's command line has behind ` -- ` comes here.
+        Ok(()) => drop(run(&IN_INITRAMFS
+            .map(str::to_owned)
+            .into_iter()
+            .chain(env::args().skip(1))
+            .collect::<Vec<_>>())),
         Err(error) => println!("FAIL host: {error}"),
     }
     host::power_off();

@@ -16,6 +16,14 @@ fn refused(vmm: &mut Vmm, command: &Command, code: &str) -> Outcome<()> {
     }
 }
 
+fn fork(tag: u64) -> Command {
+    Command::Fork {
+        tag,
+        at_ns: 0,
+        rewindable: false,
+    }
+}
+
 pub fn wrong_state_is_refused(rig: &mut Rig) -> Outcome<()> {
     let boot = Command::Boot {
         config: rig.config.clone(),
@@ -24,7 +32,9 @@ pub fn wrong_state_is_refused(rig: &mut Rig) -> Outcome<()> {
     for command in [
         &boot,
         &Command::Resume { at_ns: None },
-        &Command::Fork { tag: 1, at_ns: 0 },
+        &fork(1),
+        &Command::Rewind { at_ns: 0 },
+        &Command::Compare,
     ] {
         refused(&mut child, command, "VMM_WRONG_STATE")?;
     }
@@ -37,11 +47,13 @@ pub fn wrong_state_is_refused(rig: &mut Rig) -> Outcome<()> {
         &Command::Pause { when_idle: false },
         &Command::Resume { at_ns: None },
         &Command::Park,
+        &Command::Rewind { at_ns: 0 },
         &Command::Agent { data: vec![] },
     ] {
         refused(&mut child, command, "VMM_WRONG_STATE")?;
     }
-    refused(&mut child, &Command::Fork { tag: 3, at_ns: 0 }, "VMM_PROTOCOL")?;
+    refused(&mut child, &fork(3), "VMM_PROTOCOL")?;
+    refused(&mut child, &Command::Compare, "VMM_PROTOCOL")?;
     let mut grandchild = child.fork()?.child;
     equal("count", grandchild.number("count")?, 3)?;
     grandchild.close()?;

@@ -12,11 +12,13 @@ use std::time::{Duration, Instant};
 use coppice_wire::blank::{BLOCK_BYTES, Blank};
 use coppice_wire::encode_frame;
 use coppice_wire::frame::read_message;
-use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd, OwnFile, Stages, host_time_ns};
+use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd, LentFile, Stages, host_time_ns};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
+
+pub type Runs = Vec<(u64, u64)>;
 
 pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -32,6 +34,8 @@ pub struct Vmm {
     pub console: Vec<u8>,
     /// Agent payloads that came while something else was waited for.
     pub inbox: Vec<Vec<u8>>,
+    /// Whether its children can be rewound.
+    pub makes_rewindable: bool,
 }
 
 pub struct Forked {
@@ -63,6 +67,7 @@ impl Vmm {
             pid,
             console: Vec::new(),
             inbox: Vec::new(),
+            makes_rewindable: false,
         })
     }
 
@@ -100,12 +105,20 @@ impl Vmm {
     }
 
     /// Lends the VMM a file of its own, which it can't open.
-    fn lend(&self, file: OwnFile) -> Outcome<()> {
+    fn lend(&self, file: LentFile) -> Outcome<()> {
+        self.lend_of(self.pid, file)
+    }
+
+    fn lend_of(&self, pid: u32, file: LentFile) -> Outcome<()> {
         let name = match file {
-            OwnFile::Statm => "statm",
-            OwnFile::Pagemap => "pagemap",
+            LentFile::Statm => "statm",
+            LentFile::Pagemap | LentFile::OriginPagemap => "pagemap",
+            LentFile::OriginMemory => "mem",
         };
-        let opened = File::open(format!("/proc/{}/{name}", self.pid))?;
+        self.lend_file(file, &File::open(format!("/proc/{pid}/{name}"))?)
+    }
+
+    pub fn lend_file(&self, file: LentFile, opened: &File) -> Outcome<()> {
         self.send_with(&Command::Lend { file }, &[opened.as_fd()])
     }
 
@@ -169,7 +182,7 @@ impl Vmm {
 
     pub fn pause(&mut self) -> Outcome<Duration> {
         let start = Instant::now();
-        self.lend(OwnFile::Pagemap)?;
+        self.lend(LentFile::Pagemap)?;
         self.send(&Command::Pause { when_idle: false })?;
         match self.answer()? {
             Event::Paused { .. } => Ok(start.elapsed()),
@@ -188,8 +201,8 @@ impl Vmm {
 
     pub fn park(&mut self) -> Outcome<(u64, Stages, Duration)> {
         let start = Instant::now();
-        self.lend(OwnFile::Pagemap)?;
-        self.lend(OwnFile::Statm)?;
+        self.lend(LentFile::Pagemap)?;
+        self.lend(LentFile::Statm)?;
         self.send(&Command::Park)?;
         match self.answer()? {
             Event::Parked {
@@ -223,12 +236,18 @@ impl Vmm {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(PATIENCE))?;
         let at_ns = host_time_ns();
-        self.send_with(&Command::Fork { tag, at_ns }, &[theirs.as_fd()])?;
+        let fork = Command::Fork {
+            tag,
+            at_ns,
+            rewindable: self.makes_rewindable,
+        };
+        self.send_with(&fork, &[theirs.as_fd()])?;
         Ok(Self {
             socket: ours,
             pid: 0,
             console: Vec::new(),
             inbox: Vec::new(),
+            makes_rewindable: false,
         })
     }
 
@@ -236,7 +255,7 @@ impl Vmm {
     pub fn checkpoint(&mut self) -> Outcome<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(PATIENCE))?;
-        self.lend(OwnFile::Statm)?;
+        self.lend(LentFile::Statm)?;
         self.send_with(&Command::Checkpoint { tag: 1 }, &[theirs.as_fd()])?;
         let pid = match self.answer()? {
             Event::Checkpointed { pid, .. } => pid,
@@ -247,10 +266,48 @@ impl Vmm {
             pid,
             console: Vec::new(),
             inbox: Vec::new(),
+            makes_rewindable: false,
         };
         match copy.event()? {
             Event::Parked { .. } => Ok(copy),
             other => Err(format!("expected Parked, got {other:?}").into()),
+        }
+    }
+
+    /// Back to what `origin`, which it was forked from, is; then stopped, before its guest runs, where `and_pause`.
+    pub fn rewind(&mut self, origin: u32, and_pause: bool) -> Outcome<(u64, Stages)> {
+        self.lend_of(origin, LentFile::OriginMemory)?;
+        let at_ns = host_time_ns();
+        let mut frames = encode_frame(&Command::Rewind { at_ns })?;
+        if and_pause {
+            frames.extend(encode_frame(&Command::Pause { when_idle: false })?);
+        }
+        io::Write::write_all(&mut self.socket, &frames)?;
+        self.inbox.clear();
+        let rewound = match self.answer()? {
+            Event::Rewound { dirty_pages, stages } => (dirty_pages, stages),
+            other => return Err(format!("expected Rewound, got {other:?}").into()),
+        };
+        // What was said before belongs to the life that is over.
+        self.inbox.clear();
+        if and_pause {
+            match self.answer()? {
+                Event::Paused { .. } => {}
+                other => return Err(format!("expected Paused, got {other:?}").into()),
+            }
+        }
+        Ok(rewound)
+    }
+
+    /// Runs of pages and blocks in which it differs from `origin`; both are frozen.
+    pub fn compare(&mut self, origin: u32) -> Outcome<(Runs, Runs)> {
+        self.lend(LentFile::Pagemap)?;
+        self.lend_of(origin, LentFile::OriginMemory)?;
+        self.lend_of(origin, LentFile::OriginPagemap)?;
+        self.send(&Command::Compare)?;
+        match self.answer()? {
+            Event::Compared { pages, blocks } => Ok((pages, blocks)),
+            other => Err(format!("expected Compared, got {other:?}").into()),
         }
     }
 

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
-use coppice_wire::vmm::{Event, OwnFile, host_time_ns};
+use coppice_wire::vmm::{Event, LentFile, host_time_ns};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{MsgFlags, send};
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -335,8 +335,8 @@ fn base_is_frozen_counted_and_learnt_from_with_lent_files() {
         let kept = [inside.socket.as_fd(), ram.file(), statm.as_fd(), pagemap.as_fd()];
         confine(&kept).map_err(io::Error::other)?;
         let mut lent = Lent::default();
-        lent.take(OwnFile::Statm, statm);
-        lent.take(OwnFile::Pagemap, pagemap);
+        lent.take(LentFile::Statm, statm);
+        lent.take(LentFile::Pagemap, pagemap);
         ram.freeze_base(&lent).map_err(io::Error::other)?;
         for page in 0..100 {
             let address = GuestAddress(page * PAGE_BYTES);

@@ -99,6 +99,7 @@ const KVM_CALLS: &[u32] = &[
     both::<kvm_msr_list>(0x02),                 // KVM_GET_MSR_INDEX_LIST
     none(0x41),                                 // KVM_CREATE_VCPU
     write::<kvm_userspace_memory_region>(0x46), // KVM_SET_USER_MEMORY_REGION
+    write::<kvm_dirty_log>(0x42),               // KVM_GET_DIRTY_LOG
     none(0x47),                                 // KVM_SET_TSS_ADDR
     none(0x60),                                 // KVM_CREATE_IRQCHIP
     both::<kvm_irqchip>(0x62),                  // KVM_GET_IRQCHIP

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use virtio_bindings::virtio_blk::*;
 use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
@@ -21,8 +22,9 @@ pub const IMAGE_SERIAL: &str = "coppice-image";
 const CONFIG_BYTES: usize = 16;
 
 /// A read-only disk over a file or a block device.
+#[derive(Clone)]
 pub struct Block {
-    file: File,
+    file: Arc<File>,
     sectors: u64,
     config: [u8; CONFIG_BYTES],
     turn: Turn,
@@ -40,7 +42,7 @@ impl Block {
         config[..8].copy_from_slice(&sectors.to_le_bytes());
         config[12..16].copy_from_slice(&SEGMENTS_MAX.to_le_bytes());
         Ok(Self {
-            file,
+            file: Arc::new(file),
             sectors,
             config,
             turn: Turn::default(),

@@ -62,6 +62,7 @@ pub struct ConsoleState {
 }
 
 /// The agent's channel.
+#[derive(Clone)]
 pub struct Console {
     config: [u8; CONFIG_BYTES],
     control: VecDeque<Vec<u8>>,

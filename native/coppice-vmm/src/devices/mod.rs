@@ -132,6 +132,27 @@ impl Devices {
         })
     }
 
+    /// The same devices in the same state, as a fork of the process has them.
+    pub fn duplicate(&self) -> Result<Self, QueueError> {
+        Ok(Self {
+            serial: self.serial.duplicate(),
+            block: self.block.duplicate()?,
+            console: self.console.duplicate()?,
+            disk: self.disk.as_ref().map(Transport::duplicate).transpose()?,
+            lines: self.lines,
+        })
+    }
+
+    /// Pulls every interrupt line low, as in a VM that is new.
+    pub fn lower_lines<E>(&mut self, mut set: impl FnMut(u32) -> Result<(), E>) -> Result<(), E> {
+        for (line, gsi) in self.lines.iter_mut().zip(VIRTIO_GSIS) {
+            if std::mem::take(line) {
+                set(gsi)?;
+            }
+        }
+        Ok(())
+    }
+
     pub fn disk(&self) -> Option<&Disk> {
         self.disk.as_ref().map(|disk| &disk.device)
     }
@@ -238,6 +259,9 @@ impl Devices {
     /// In a new VM, whose interrupt lines are all low: serves what waited in the last life.
     pub fn begin_life(&mut self, memory: &Memory) -> Result<(), Abuse> {
         self.lines = [false; VIRTIO_GSIS.len()];
+        if let Some(disk) = self.disk_mut() {
+            disk.begin_life();
+        }
         if let Some(disk) = self.disk.as_mut().filter(|disk| disk.device.is_stalled()) {
             disk.serve(Disk::QUEUE, memory)?;
         }

@@ -59,7 +59,7 @@ impl<'a> Request<'a> {
 
     /// Where to put bytes that were read.
     pub fn data_wanted(&self, memory: &Memory) -> Result<Scatter, Abuse> {
-        Scatter::new(memory, &self.chain.writable, 0, self.room)
+        Scatter::to_fill(memory, &self.chain.writable, self.room)
     }
 
     /// The answer to `GET_ID`: how much of it there was room for.

@@ -172,7 +172,7 @@ impl Chain {
 }
 
 /// What a device may still do before others have their turn: a ring of large requests takes seconds.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Turn {
     left: usize,
     is_over: bool,

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 use vm_memory::GuestMemoryBackend;
+use vm_memory::bitmap::Bitmap;
 
 use crate::devices::ring::{Abuse, Buffer};
 use crate::memory::Memory;
@@ -49,6 +50,18 @@ impl Scatter {
         }
         debug_assert_eq!(left, 0, "the caller has counted the buffers");
         Ok(Self { pieces })
+    }
+
+    /// The same for `bytes` bytes that a device is about to write: whoever notes what devices write need not be told again.
+    pub fn to_fill(memory: &Memory, buffers: &[Buffer], bytes: usize) -> Result<Self, Abuse> {
+        let scatter = Self::new(memory, buffers, 0, bytes)?;
+        for buffer in buffers {
+            let slices = GuestMemoryBackend::get_slices(memory, buffer.address, buffer.length as usize);
+            for slice in slices.flatten() {
+                slice.bitmap().mark_dirty(0, slice.len());
+            }
+        }
+        Ok(scatter)
     }
 
     /// Fills the next `bytes` bytes from the file.

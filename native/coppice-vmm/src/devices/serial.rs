@@ -123,6 +123,18 @@ impl SerialPort {
         }
     }
 
+    /// A port in the same state, of which nobody has fetched anything yet.
+    pub fn duplicate(&self) -> Self {
+        let request = Request(Arc::new(AtomicBool::new(self.request.0.load(Ordering::Relaxed))));
+        let output = Output {
+            bytes: self.uart.writer().bytes.clone(),
+        };
+        // Its queue of input is empty, which is all that could not be restored.
+        let uart = Serial::from_state(&self.uart.state(), request.clone(), NoEvents, output)
+            .unwrap_or_else(|_| Serial::new(request.clone(), Output::default()));
+        Self { uart, request }
+    }
+
     pub fn read(&mut self, register: u8) -> u8 {
         self.uart.read(register)
     }

@@ -156,6 +156,19 @@ impl<D: Device> Transport<D> {
         })
     }
 
+    /// Another device in the same state, as a fork of the process has it.
+    pub fn duplicate(&self) -> Result<Self, virtio_queue::Error>
+    where
+        D: Clone,
+    {
+        let queues = self.queues.iter().map(|queue| Queue::try_from(queue.state()));
+        Ok(Self {
+            device: self.device.clone(),
+            queues: queues.collect::<Result<_, _>>()?,
+            ..*self
+        })
+    }
+
     /// Level of the device's interrupt line.
     pub fn line(&self) -> bool {
         self.interrupt_status != 0

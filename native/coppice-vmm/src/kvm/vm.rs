@@ -1,11 +1,11 @@
 //! A machine that KVM runs: VM, memory slots, interrupt controllers, vCPUs.
 
-use kvm_bindings::{CpuId, KVM_MP_STATE_HALTED, Msrs, kvm_userspace_memory_region};
+use kvm_bindings::{CpuId, KVM_MEM_LOG_DIRTY_PAGES, KVM_MP_STATE_HALTED, Msrs, kvm_userspace_memory_region};
 use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
 
 use crate::boot::registers;
 use crate::kvm::{KvmError, Named, cpuid, msrs};
-use crate::memory::GuestRam;
+use crate::memory::{GuestRam, RamRegion};
 use crate::stages::Stopwatch;
 
 /// Three pages that Intel processors need for real mode; below the local APIC, in the MMIO hole.
@@ -86,6 +86,17 @@ impl LiveVm {
         Ok(true)
     }
 
+    /// The pages of one region that the guest, or KVM for it, has written since this was asked last, a bit each. Only of
+    /// memory that is tracked.
+    ///
+    /// Where there are any, KVM protects them against writes again, and drops what the vCPUs have cached of the guest's
+    /// page tables before they run: who then changes the pages need not see to it.
+    pub fn take_guest_writes(&self, slot: u32, region: RamRegion) -> Result<Vec<u64>, KvmError> {
+        self.vm
+            .get_dirty_log(slot, region.bytes as usize)
+            .named("KVM_GET_DIRTY_LOG")
+    }
+
     /// Puts the first vCPU at the kernel's entry point. The others wait for it to start them.
     pub fn enter_kernel(&self, entry: u64) -> Result<(), KvmError> {
         let vcpu = &self.vcpus[0];
@@ -101,13 +112,17 @@ impl LiveVm {
 }
 
 fn add_memory(vm: &VmFd, ram: &GuestRam) -> Result<(), KvmError> {
+    let flags = match ram.is_tracked() {
+        true => KVM_MEM_LOG_DIRTY_PAGES,
+        false => 0,
+    };
     for (slot, region) in (0u32..).zip(ram.regions()) {
         let region = kvm_userspace_memory_region {
             slot,
             guest_phys_addr: region.guest,
             memory_size: region.bytes,
             userspace_addr: ram.host_address(region.offset),
-            flags: 0,
+            flags,
         };
         // SAFETY: the range is guest RAM, which stays mapped at this address for the life of the process, and the slots
         // do not overlap.

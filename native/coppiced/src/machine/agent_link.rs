@@ -31,6 +31,8 @@ pub enum Cut {
     Frozen,
     /// The sandbox was closed.
     Closed,
+    /// The sandbox went back to its checkpoint.
+    Rewound,
     /// The guest does not read what it is sent, and a message was dropped.
     Deaf,
     /// The VM is gone.
@@ -181,6 +183,11 @@ impl AgentLink {
     pub fn cut(&self, cut: Cut) {
         self.cut.borrow_mut().get_or_insert(cut.clone());
         self.fail_pending(cut);
+    }
+
+    /// Forgets what the life before this one still owed.
+    pub fn forget_clock(&self) {
+        self.clock.set(None);
     }
 
     /// Fails all pending calls; later ones may fare better.

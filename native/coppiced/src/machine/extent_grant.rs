@@ -20,6 +20,11 @@ impl ExtentGrant {
         !self.is_given.get()
     }
 
+    /// A new life begins in the same process.
+    pub fn reopen(&self) {
+        self.is_given.set(false);
+    }
+
     /// True the first time.
     pub fn note_refusal(&self) -> bool {
         !self.was_refused.replace(true)

@@ -69,6 +69,8 @@ pub struct ForkSpec {
     /// Run it to idle, then stop it: it waits, ready, for a lease.
     pub run_ahead: bool,
     pub keep_randomness: bool,
+    /// Note what it writes, so that it can be rewound in place.
+    pub rewindable: bool,
 }
 
 /// One child, leased or ready. Given up half-way, nothing of it stays.
@@ -108,7 +110,12 @@ pub async fn fork_child(
     let started = process.expect("start");
     let (tag, at_ns) = (host.ids.request(), host_time_ns());
     let stopped_ns = checkpoint.process.stopped(at_ns).wall_ns;
-    let forked = checkpoint.process.send(&Command::Fork { tag, at_ns }, Some(theirs));
+    let command = Command::Fork {
+        tag,
+        at_ns,
+        rewindable: spec.rewindable,
+    };
+    let forked = checkpoint.process.send(&command, Some(theirs));
     let forked = match forked {
         Ok(due) => due.within(CONTROL_DEADLINE).await,
         Err(error) => Err(error),
@@ -125,6 +132,7 @@ pub async fn fork_child(
     let started = expect_answer!(started, "start", Event::Started { stages, learns, .. } => (stages, learns));
     let (started, learns) = started?;
     process.set_learns(learns);
+    sandbox.is_rewindable.set(spec.rewindable);
     stages.extend(vmm_stages(started));
     stages.push(("fork".to_owned(), micros_since(begin)));
     let hand_over = HandOut {

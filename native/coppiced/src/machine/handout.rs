@@ -73,7 +73,9 @@ impl From<CallError> for HandOutError {
             CallError::Cut(Cut::Lost(ending)) => {
                 HandOutError::Ended(format!("{} {}", ending.reason(), ending.detail()).trim().to_owned())
             }
-            CallError::Cut(Cut::Closed | Cut::Frozen | Cut::Deaf) => HandOutError::Ended("closed meanwhile".to_owned()),
+            CallError::Cut(Cut::Closed | Cut::Frozen | Cut::Rewound | Cut::Deaf) => {
+                HandOutError::Ended("closed meanwhile".to_owned())
+            }
             CallError::Encode(error) => HandOutError::Malformed(error.to_string()),
         }
     }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use coppice_wire::vmm::{Command, OwnFile};
+use coppice_wire::vmm::{Command, LentFile};
 use coppice_wire::{FrameError, encode_frame};
 use nix::unistd::Pid;
 
@@ -16,7 +16,7 @@ pub type Packets = Vec<(Vec<u8>, Option<OwnedFd>)>;
 pub struct Lending {
     /// Its template has use for its page map.
     pub learns: Cell<bool>,
-    lent: RefCell<Vec<OwnFile>>,
+    lent: RefCell<Vec<LentFile>>,
 }
 
 impl Lending {
@@ -39,20 +39,41 @@ impl Lending {
 
 /// What a VMM needs for a command. `learns`: its page map is of use to its template. A child that stops to wait gets what
 /// it will need to be parked: then somebody waits, now nobody does.
-fn files_for(command: &Command, learns: bool) -> &'static [OwnFile] {
+fn files_for(command: &Command, learns: bool) -> &'static [LentFile] {
     match (command, learns) {
-        (Command::Park | Command::Pause { .. }, true) => &[OwnFile::Pagemap, OwnFile::Statm],
-        (Command::Park | Command::Pause { .. }, false) | (Command::Checkpoint { .. }, _) => &[OwnFile::Statm],
-        (Command::Close, true) => &[OwnFile::Pagemap],
+        (Command::Park | Command::Pause { .. }, true) => &[LentFile::Pagemap, LentFile::Statm],
+        (Command::Park | Command::Pause { .. }, false) | (Command::Checkpoint { .. }, _) => &[LentFile::Statm],
+        (Command::Close, true) => &[LentFile::Pagemap],
         _ => &[],
     }
 }
 
+/// Files that a VMM is lent for one command, `origin` being the process that it was forked from.
+pub fn packets_about(origin: Option<Pid>, own: Option<Pid>, command: &Command) -> Result<Packets, FrameError> {
+    let mut packets = Packets::new();
+    let files: &[LentFile] = match command {
+        Command::Rewind { .. } => &[LentFile::OriginMemory],
+        Command::Compare => &[LentFile::Pagemap, LentFile::OriginMemory, LentFile::OriginPagemap],
+        _ => &[],
+    };
+    for file in files {
+        let whose = match file {
+            LentFile::Statm | LentFile::Pagemap => own,
+            LentFile::OriginMemory | LentFile::OriginPagemap => origin,
+        };
+        if let Some(opened) = whose.and_then(|pid| open(pid, *file)) {
+            packets.push((encode_frame(&Command::Lend { file: *file })?, Some(opened)));
+        }
+    }
+    Ok(packets)
+}
+
 /// `None` where the process has ended or may not be looked at: a VMM says what it can't do without.
-fn open(pid: Pid, file: OwnFile) -> Option<OwnedFd> {
+fn open(pid: Pid, file: LentFile) -> Option<OwnedFd> {
     let name = match file {
-        OwnFile::Statm => "statm",
-        OwnFile::Pagemap => "pagemap",
+        LentFile::Statm => "statm",
+        LentFile::Pagemap | LentFile::OriginPagemap => "pagemap",
+        LentFile::OriginMemory => "mem",
     };
     File::open(format!("/proc/{pid}/{name}")).ok().map(OwnedFd::from)
 }

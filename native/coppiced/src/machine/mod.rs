@@ -13,6 +13,7 @@ pub mod handout;
 pub mod lend;
 pub mod priority;
 pub mod process;
+pub mod rewind;
 pub mod sandbox;
 pub mod spawn;
 pub mod state;

@@ -18,7 +18,7 @@ use crate::limits::Held;
 use crate::machine::agent_link::{AgentLink, Cut};
 use crate::machine::console::Console;
 use crate::machine::extent_grant::ExtentGrant;
-use crate::machine::lend::{Lending, Packets};
+use crate::machine::lend::{self, Lending, Packets};
 use crate::machine::priority::{self, Urgency, Worth};
 use crate::outbox::Outbox;
 
@@ -257,6 +257,12 @@ impl VmmProcess {
         self.pid.set(Some(pid));
     }
 
+    /// Another life begins in the same process.
+    pub fn begin_life(&self) {
+        self.agent.forget_clock();
+        self.extent.reopen();
+    }
+
     pub fn set_learns(&self, learns: bool) {
         self.lending.learns.set(learns);
     }
@@ -363,6 +369,18 @@ impl VmmProcess {
         self.send(&command, None)?.within(CONTROL_DEADLINE).await
     }
 
+    /// Sends a command that needs files of the process that this one was forked from.
+    pub fn send_about(&self, command: &Command, origin: &VmmProcess) -> Result<Due, VmmError> {
+        let mut packets = lend::packets_about(origin.living_pid(), self.living_pid(), command)?;
+        packets.push((encode_frame(command)?, None));
+        let due = self.expect(name(command));
+        // Where the writer has ended the supervisor is about to answer what is due.
+        let _ = packets
+            .into_iter()
+            .try_for_each(|(bytes, descriptor)| self.outbox.send_now(bytes, descriptor));
+        Ok(due)
+    }
+
     /// Hands an answer to the oldest command. False: nobody asked.
     pub fn answer(&self, answer: Answer) -> bool {
         let Some((_, due)) = self.due.borrow_mut().pop_front() else {
@@ -467,6 +485,8 @@ fn name(command: &Command) -> &'static str {
         Command::Park => "park",
         Command::Fork { .. } => "fork",
         Command::Checkpoint { .. } => "checkpoint",
+        Command::Rewind { .. } => "rewind",
+        Command::Compare => "compare",
         Command::Lend { .. } => "lend",
         Command::Extent { .. } => "extent",
         Command::SaveWhole => "saveWhole",
@@ -485,6 +505,8 @@ fn answer_name(event: &Event) -> &'static str {
         Event::Resumed { .. } => "resumed",
         Event::ExtentWanted => "extentWanted",
         Event::Parked { .. } => "parked",
+        Event::Rewound { .. } => "rewound",
+        Event::Compared { .. } => "compared",
         Event::Forked { .. } => "forked",
         Event::Checkpointed { .. } => "checkpointed",
         Event::SavedWhole { .. } => "savedWhole",

@@ -18,6 +18,8 @@ pub enum SandboxError {
     NotFoundOnHost { id: String },
     #[error("Sandbox {id} is closed")]
     Closed { id: String },
+    #[error("Sandbox {id} went back to its checkpoint, and what it was asked before is no more")]
+    Rewound { id: String },
     #[error("Sandbox {id} was parked: it is a checkpoint now")]
     Frozen { id: String },
     #[error("Sandbox {id} is gone: its guest ended its own VM ({reason}{detail})")]
@@ -56,6 +58,8 @@ impl Typed for SandboxError {
             SandboxError::Closed { .. } => {
                 Spec::new("SANDBOX_CLOSED", FaultDomain::User).remedy("Fork the checkpoint again.")
             }
+            SandboxError::Rewound { .. } => Spec::new("SANDBOX_CLOSED", FaultDomain::User)
+                .remedy("Ask again, in the life that has begun; before rewinding, wait for what matters."),
             SandboxError::Frozen { .. } => {
                 Spec::new("SANDBOX_FROZEN", FaultDomain::User).remedy("Fork the checkpoint that it was parked as.")
             }
@@ -122,6 +126,8 @@ pub struct Sandbox {
     pub origin: Option<String>,
     pub made_at: Instant,
     pub process: Rc<VmmProcess>,
+    /// Whether it can be put back to its origin in place.
+    pub is_rewindable: Cell<bool>,
     pub state: StateCell,
     /// Boot identity in the memory it was forked with; empty for a boot. Its own must differ.
     pub inherited_boot_id: String,
@@ -141,6 +147,7 @@ impl Sandbox {
             origin: from.map(|checkpoint| checkpoint.id.clone()),
             made_at: Instant::now(),
             process,
+            is_rewindable: Cell::new(false),
             state: StateCell::new(),
             inherited_boot_id: from.map(|checkpoint| checkpoint.boot_id.clone()).unwrap_or_default(),
             boot_id: RefCell::default(),

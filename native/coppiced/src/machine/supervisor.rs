@@ -122,6 +122,8 @@ async fn handle(host: &Host, process: &VmmProcess, event: Event) -> Result<(), E
             match answer {
                 Event::Paused { .. } => process.agent.set_stopped(true),
                 Event::Resumed { .. } => process.agent.set_stopped(false),
+                // Here: the life that begins with this may ask for its file in the same breath.
+                Event::Rewound { .. } => process.begin_life(),
                 _ => {}
             }
             if !process.answer(Ok(answer)) {

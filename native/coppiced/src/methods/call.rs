@@ -135,6 +135,7 @@ fn call_failed(sandbox: &Sandbox, error: CallError) -> MethodError {
     match error {
         CallError::Cut(Cut::Frozen) => SandboxError::Frozen { id }.into(),
         CallError::Cut(Cut::Closed) => SandboxError::Closed { id }.into(),
+        CallError::Cut(Cut::Rewound) => SandboxError::Rewound { id }.into(),
         CallError::Cut(Cut::Deaf) => SandboxError::Deaf { id }.into(),
         CallError::Cut(Cut::Lost(ending)) => SandboxError::ended(id, &ending).into(),
         CallError::Refused(failure) => AgentError(failure).into(),

@@ -29,6 +29,8 @@ struct Fork {
     run_ahead: bool,
     #[serde(default)]
     keep_randomness: bool,
+    #[serde(default)]
+    rewindable: bool,
 }
 
 #[derive(Serialize)]
@@ -63,6 +65,7 @@ pub async fn fork(context: &Context, params: Value) -> Outcome {
     let spec = ForkSpec {
         run_ahead: params.run_ahead,
         keep_randomness: params.keep_randomness,
+        rewindable: params.rewindable,
     };
     let outcomes = fork_all(context, &checkpoint, n, spec).await;
     let mut children = Vec::with_capacity(outcomes.len());

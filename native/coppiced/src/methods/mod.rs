@@ -3,10 +3,12 @@
 mod baseline;
 mod call;
 mod checkpoint;
+mod delta;
 mod fork;
 mod host;
 mod image;
 mod inventory;
+mod rewind;
 mod sandbox;
 mod table;
 
@@ -163,10 +165,12 @@ async fn dispatch(method: Method, context: &Context, params: Value) -> Outcome {
         Method::SandboxLimit => sandbox::limit(context, params),
         Method::SandboxPark => sandbox::park(context, params).await,
         Method::SandboxCheckpoint => sandbox::checkpoint(context, params).await,
+        Method::SandboxRewind => rewind::rewind(context, params).await,
         Method::SandboxClose => sandbox::close(context, params).await,
         Method::SandboxConsole => sandbox::console(context, params),
         Method::SandboxList => sandbox::list(context, params),
         Method::CheckpointDrop => checkpoint::drop_one(context, params).await,
+        Method::CheckpointDelta => delta::delta(context, params).await,
         Method::CheckpointList => checkpoint::list(context, params),
         Method::CheckpointShare => checkpoint::share(context, params),
         Method::CheckpointLookup => checkpoint::lookup(context, params),

@@ -22,10 +22,12 @@ pub enum Method {
     SandboxLimit,
     SandboxPark,
     SandboxCheckpoint,
+    SandboxRewind,
     SandboxClose,
     SandboxConsole,
     SandboxList,
     CheckpointDrop,
+    CheckpointDelta,
     CheckpointList,
     CheckpointShare,
     CheckpointLookup,
@@ -45,7 +47,7 @@ const BOOT: Duration = Duration::from_secs(610);
 /// A guest program may run for long; clients say what they want to wait.
 const CALL: Duration = Duration::from_secs(600);
 
-const TABLE: [(&str, Method, Duration); 26] = [
+const TABLE: [(&str, Method, Duration); 28] = [
     ("host.info", Method::HostInfo, LOOK),
     ("host.stats", Method::HostStats, LOOK),
     ("host.list", Method::HostList, LIST),
@@ -62,10 +64,12 @@ const TABLE: [(&str, Method, Duration); 26] = [
     ("sandbox.limit", Method::SandboxLimit, LOOK),
     ("sandbox.park", Method::SandboxPark, OPERATION),
     ("sandbox.checkpoint", Method::SandboxCheckpoint, OPERATION),
+    ("sandbox.rewind", Method::SandboxRewind, OPERATION),
     ("sandbox.close", Method::SandboxClose, LOOK),
     ("sandbox.console", Method::SandboxConsole, LOOK),
     ("sandbox.list", Method::SandboxList, LOOK),
     ("checkpoint.drop", Method::CheckpointDrop, LOOK),
+    ("checkpoint.delta", Method::CheckpointDelta, LIST),
     ("checkpoint.list", Method::CheckpointList, LOOK),
     ("checkpoint.share", Method::CheckpointShare, LOOK),
     ("checkpoint.lookup", Method::CheckpointLookup, LOOK),
@@ -85,6 +89,7 @@ impl Method {
             Method::SandboxCall | Method::HostCall => Some(Operation::Call),
             Method::SandboxPark => Some(Operation::Park),
             Method::SandboxCheckpoint => Some(Operation::Checkpoint),
+            Method::SandboxRewind => Some(Operation::Rewind),
             _ => None,
         }
     }

@@ -15,17 +15,19 @@ pub enum Operation {
     Lease,
     Park,
     Checkpoint,
+    Rewind,
     Call,
 }
 
 impl Operation {
-    const ALL: [Operation; 7] = [
+    const ALL: [Operation; 8] = [
         Operation::Boot,
         Operation::Fork,
         Operation::ForkAhead,
         Operation::Lease,
         Operation::Park,
         Operation::Checkpoint,
+        Operation::Rewind,
         Operation::Call,
     ];
 
@@ -37,6 +39,7 @@ impl Operation {
             Operation::Lease => "lease",
             Operation::Park => "park",
             Operation::Checkpoint => "checkpoint",
+            Operation::Rewind => "rewind",
             Operation::Call => "call",
         }
     }

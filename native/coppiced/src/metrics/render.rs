@@ -123,6 +123,11 @@ fn counters(text: &mut Exposition, values: &CounterValues) {
             values.checkpoints,
         ),
         (
+            "coppice_rewinds_total",
+            "Sandboxes that went back to their checkpoint in place.",
+            values.rewinds,
+        ),
+        (
             "coppice_closes_total",
             "Sandboxes that were closed by their owner or with its session.",
             values.closes,

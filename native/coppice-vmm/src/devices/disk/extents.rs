@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use coppice_wire::blank::BLOCK_BYTES;
 use nix::sys::statfs::fstatfs;
@@ -42,17 +43,19 @@ impl Bounds {
 }
 
 /// One file, as all lives that know it see it.
+#[derive(Clone)]
 struct Extent {
     /// Can't be written through: it stays when the life that wrote it is over.
-    file: File,
+    file: Arc<File>,
     /// Blocks of this life's disk that lie in it. Without any it is let go.
     live: u64,
 }
 
 /// The file that this life writes to.
+#[derive(Clone)]
 struct Own {
     number: u16,
-    file: File,
+    file: Arc<File>,
     /// Where it goes on.
     next: u32,
     /// Pieces below that no block lies in any more, and none that a checkpoint knows.
@@ -80,6 +83,7 @@ impl Run {
     }
 }
 
+#[derive(Clone)]
 pub struct Extents {
     bounds: Bounds,
     files: Vec<Option<Extent>>,
@@ -97,7 +101,10 @@ impl Extents {
 
     /// Takes a file that others have written; its number.
     pub fn add(&mut self, file: File) -> u16 {
-        let extent = Some(Extent { file, live: 0 });
+        let extent = Some(Extent {
+            file: Arc::new(file),
+            live: 0,
+        });
         let number = match self.files.iter().position(Option::is_none) {
             Some(free) => {
                 self.files[free] = extent;
@@ -117,7 +124,7 @@ impl Extents {
         let number = self.add(readable);
         self.own = Some(Own {
             number,
-            file: writable,
+            file: Arc::new(writable),
             next: 0,
             free: Vec::new(),
             seen: 0,
@@ -234,27 +241,6 @@ impl Extents {
                 run.bytes() as libc::off_t,
             )
         };
-    }
-
-    /// What a fork of the process has.
-    #[cfg(test)]
-    pub fn duplicate(&self, duplicate: impl Fn(&File) -> File) -> Self {
-        let files = self.files.iter().map(|extent| {
-            extent.as_ref().map(|extent| Extent {
-                file: duplicate(&extent.file),
-                live: extent.live,
-            })
-        });
-        let own = self.own.as_ref().map(|own| Own {
-            file: duplicate(&own.file),
-            free: own.free.clone(),
-            ..*own
-        });
-        Self {
-            bounds: self.bounds,
-            files: files.collect(),
-            own,
-        }
     }
 
     /// Files that ancestors wrote.

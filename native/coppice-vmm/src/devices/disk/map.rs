@@ -1,6 +1,7 @@
 //! Which block of the disk is where: two levels, in ordinary memory, so that a fork of the process forks the disk.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Blocks of a leaf, which is one page: 2 MiB of disk.
 const LEAF_BLOCKS: usize = 512;
@@ -16,17 +17,17 @@ pub struct Place {
     pub is_delta: bool,
 }
 
-#[cfg_attr(test, derive(Clone))]
+#[derive(Clone)]
 struct Leaf {
     mapped: usize,
     places: [Option<Place>; LEAF_BLOCKS],
 }
 
-/// A block without a place reads as zeros.
-#[cfg_attr(test, derive(Clone))]
+/// A block without a place reads as zeros. A clone shares the leaves until one of the two changes them.
+#[derive(Clone)]
 pub struct Map {
     blocks: u64,
-    leaves: Vec<Option<Box<Leaf>>>,
+    leaves: Vec<Option<Arc<Leaf>>>,
 }
 
 impl Map {
@@ -49,11 +50,12 @@ impl Map {
     pub fn set(&mut self, block: u64, place: Place) -> Option<Place> {
         let (leaf, index) = split(block);
         let leaf = self.leaves[leaf].get_or_insert_with(|| {
-            Box::new(Leaf {
+            Arc::new(Leaf {
                 mapped: 0,
                 places: [None; LEAF_BLOCKS],
             })
         });
+        let leaf = Arc::make_mut(leaf);
         let before = leaf.places[index].replace(place);
         leaf.mapped += usize::from(before.is_none());
         before
@@ -62,7 +64,10 @@ impl Map {
     /// Takes a block's place away.
     pub fn unset(&mut self, block: u64) -> Option<Place> {
         let (index, place) = split(block);
-        let leaf = self.leaves[index].as_mut()?;
+        let leaf = self.leaves[index]
+            .as_mut()
+            .filter(|leaf| leaf.places[place].is_some())?;
+        let leaf = Arc::make_mut(leaf);
         let before = leaf.places[place].take();
         leaf.mapped -= usize::from(before.is_some());
         if leaf.mapped == 0 {

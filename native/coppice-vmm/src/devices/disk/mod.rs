@@ -18,6 +18,7 @@ use crate::devices::ring::{self, Abuse, Chain, Step, Turn};
 use crate::devices::transport::Device;
 use crate::memory::Memory;
 
+mod changes;
 mod extents;
 mod map;
 mod store;
@@ -119,6 +120,7 @@ const UNSUPPORTED: Done = Done::With {
     status: VIRTIO_BLK_S_UNSUPP,
 };
 
+#[derive(Clone)]
 pub struct Disk {
     store: Store,
     config: [u8; CONFIG_BYTES],
@@ -163,6 +165,16 @@ impl Disk {
     /// Blocks that were written since the base was made.
     pub fn delta_blocks(&self) -> u64 {
         self.store.delta_blocks()
+    }
+
+    /// A new life: it has changed nothing yet.
+    pub fn begin_life(&mut self) {
+        self.store.begin_life();
+    }
+
+    /// Runs of blocks that were written or discarded since the life began.
+    pub fn changed(&self) -> Vec<(u64, u64)> {
+        self.store.changed()
     }
 
     /// A request waits in the ring for a file to write to.

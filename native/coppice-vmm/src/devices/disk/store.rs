@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use coppice_wire::blank::{BLOCK_BYTES, Blank};
 
+use crate::devices::disk::changes::Changes;
 use crate::devices::disk::extents::{Bounds, Extents, Run};
 use crate::devices::disk::map::{Map, Place};
 use crate::devices::scatter::Scatter;
@@ -22,12 +23,14 @@ pub const INHERITED_LIMIT: usize = 40;
 /// Blocks that flattening copies at once (64 MiB), so that the guest does not wait for long.
 const FLATTEN_BLOCKS: u64 = 16 << 10;
 
+#[derive(Clone)]
 pub struct Store {
     map: Map,
     extents: Extents,
     /// What is written from now on belongs to the delta.
     has_base: bool,
     delta_blocks: u64,
+    changes: Changes,
     /// Blocks that flattening copies at once.
     flatten_blocks: u64,
 }
@@ -40,6 +43,7 @@ impl Store {
             extents: Extents::new(Bounds::new(blank.disk_blocks, reserve_bytes)),
             has_base: false,
             delta_blocks: 0,
+            changes: Changes::default(),
             flatten_blocks: FLATTEN_BLOCKS,
         };
         let extent = store.extents.add(file);
@@ -64,6 +68,16 @@ impl Store {
     /// Blocks that were written since the base was made.
     pub fn delta_blocks(&self) -> u64 {
         self.delta_blocks
+    }
+
+    /// A new life: it has changed nothing yet.
+    pub fn begin_life(&mut self) {
+        self.changes = Changes::default();
+    }
+
+    /// Runs of blocks that this life, or the one that ended here, has written or discarded.
+    pub fn changed(&self) -> Vec<(u64, u64)> {
+        self.changes.runs()
     }
 
     /// Whether this life can write.
@@ -132,6 +146,7 @@ impl Store {
                 }
                 None => length = self.write_anew(block, length, data)?,
             }
+            (block..block + u64::from(length)).for_each(|block| self.changes.insert(block));
             block += u64::from(length);
         }
         Ok(())
@@ -159,6 +174,7 @@ impl Store {
             }
             let before = self.map.unset(block);
             self.forget(before);
+            self.changes.insert(block);
             from = block + 1;
         }
         hole.into_iter().for_each(|run| self.extents.give_back(run));

@@ -143,18 +143,6 @@ impl Life {
     }
 }
 
-impl Clone for Store {
-    fn clone(&self) -> Self {
-        Self {
-            map: self.map.clone(),
-            extents: self
-                .extents
-                .duplicate(|file| file.as_fd().try_clone_to_owned().unwrap().into()),
-            ..*self
-        }
-    }
-}
-
 #[test]
 fn blank_disk_has_its_blocks_and_zeros() {
     let life = Life::first();
