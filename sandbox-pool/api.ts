@@ -85,16 +85,40 @@ export interface ForkOptions extends CallOptions {
 export interface RewindOptions extends Omit<ForkOptions, "limits"> {
   /** Default: the checkpoint that the sandbox was forked from, or put back to last. */
   readonly to?: Checkpoint;
+  /**
+   * Default `measured`: whatever has taken the least time at this checkpoint. `in-place` where that is possible: not from
+   * another checkpoint than it came from, nor where the guest has ended or may be damaged, nor in a life that began before
+   * the first rewind to the checkpoint.
+   */
+  readonly prefer?: "measured" | "in-place" | "fork";
 }
 
+/**
+ * - `in-place`: the same process and VM went back: what it had written was put back.
+ * - `warm-fork`: a child that had waited in the warm pool took its place.
+ * - `cold-fork`: a child that was made for it took its place.
+ */
+export type RewindHow = "in-place" | "warm-fork" | "cold-fork";
+
 export interface RewindResult {
-  /** Whether a child that had waited in the warm pool took the sandbox's place. */
-  readonly isWarm: boolean;
+  readonly how: RewindHow;
+  /** Pages of 4 KiB that were put back; only `in-place`. */
+  readonly dirtyPages?: number;
 }
 
 export type ForkResult =
   | { readonly ok: true; readonly sandbox: Sandbox }
   | { readonly ok: false; readonly error: Error };
+
+/** Runs as first and length, ascending. */
+export interface Delta {
+  /** Id of the checkpoint that it was compared with. */
+  readonly parent: string;
+  /** Pages of 4 KiB whose contents differ, by guest-physical address / 4096. */
+  readonly pages: readonly (readonly [first: number, length: number])[];
+  /** Blocks of 4 KiB of the disk that were written since, or discarded. */
+  readonly blocks: readonly (readonly [first: number, length: number])[];
+}
 
 export interface Checkpoint extends AsyncDisposable {
   readonly id: string;
@@ -104,6 +128,11 @@ export interface Checkpoint extends AsyncDisposable {
   readonly dirtyBlocks: number;
   /** Stages of the park or checkpoint that made it; empty on a handle that was made otherwise. */
   readonly stages: Stages;
+  /**
+   * In what it differs from the checkpoint that its sandbox came from, which must not be released. It is found out when it is
+   * asked for, in time that both have written; meanwhile neither is forked.
+   */
+  delta(options?: CallOptions): Promise<Delta>;
   /** One running sandbox in this state; a pooled one where the warm pool has it. */
   fork(options?: ForkOptions): Promise<Sandbox>;
   /** `count` sandboxes, one result a child. */

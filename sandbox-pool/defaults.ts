@@ -93,6 +93,12 @@ export const DEFAULTS = Object.freeze({
   }),
   /** Longest deadline that a caller may ask for: a day. Also below the 2^31 ms where timers overflow. */
   maxDeadlineMs: 24 * 3600 * SECOND_MS,
+  rewind: Object.freeze({
+    /** Weight of the newest in a moving average: what a way takes is known anew after a handful of rewinds. */
+    newestWeight: 0.25,
+    /** One rewind of so many takes another way than the quickest: often enough to notice, too rarely to be felt. */
+    remeasureEvery: 32,
+  }),
   pool: Object.freeze({
     /**
      * Children that wait at once, over all checkpoints. An idle child costs up to 3 MiB of host memory and one process;

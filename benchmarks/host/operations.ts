@@ -115,27 +115,37 @@ function fanOut(count: number, every: number): Scenario {
 
 const PAGE_KIB = 4;
 
+const REWINDS = {
+  "in-place": { suffix: ".inPlace", about: "what was written is put back" },
+  "warm-fork": { suffix: "", about: "a child that waits takes the place" },
+} as const;
+
 /** One step of an episode that begins anew: so many pages are written, and given up. */
-function rewound(pages: number, every: number): Scenario {
-  const name = `rewind.d${pages}`;
+function rewound(pages: number, every: number, how: keyof typeof REWINDS): Scenario {
+  const name = `rewind.d${pages}${REWINDS[how].suffix}`;
   return {
     names: [name],
-    about: `back to the checkpoint after ${pages} pages of 4 KiB were written: a child that waits takes the place`,
+    about: `back to the checkpoint after ${pages} pages of 4 KiB were written: ${REWINDS[how].about}`,
     every,
     run: async (bench) => {
       const template = await warmTemplate(bench);
       await using sandbox = await template.fork();
+      // From the first rewind on children note what they write, and each of these is new.
+      if (how === "in-place") await sandbox.rewind({ prefer: "fork" });
+      if (how === "in-place" && (await sandbox.rewind({ prefer: how })).how !== how) {
+        await sandbox.rewind({ prefer: "fork" });
+      }
       const write = `count=${pages} of=/dev/shm/dirty`;
       // A guest may fill a quarter of its memory with such files unless it is told otherwise.
       const dd = await sandbox.exec(`mount -o remount,size=60% /dev/shm && dd if=/dev/zero bs=${PAGE_KIB}k ${write}`);
       if (dd.exitCode !== 0) throw new Error(`pages were not written: ${dd.stderr}`);
       await settle(bench, template);
       const { result, microseconds } = await timed(async () => {
-        const rewound = await sandbox.rewind();
+        const rewound = await sandbox.rewind({ prefer: how === "in-place" ? how : "fork" });
         await sandbox.ping();
         return rewound;
       });
-      if (!result.isWarm) throw new Error("no child waited for the rewind");
+      if (result.how !== how) throw new Error(`it was a ${result.how}`);
       bench.record(name, microseconds, sandbox.stages);
     },
   };
@@ -143,10 +153,14 @@ function rewound(pages: number, every: number): Scenario {
 
 export const SCENARIOS: readonly Scenario[] = [
   life,
-  rewound(100, 1),
-  rewound(1_000, 2),
-  rewound(4_000, 2),
-  rewound(17_640, 4),
+  rewound(100, 1, "warm-fork"),
+  rewound(1_000, 2, "warm-fork"),
+  rewound(4_000, 2, "warm-fork"),
+  rewound(17_640, 4, "warm-fork"),
+  rewound(100, 2, "in-place"),
+  rewound(1_000, 2, "in-place"),
+  rewound(4_000, 4, "in-place"),
+  rewound(17_640, 8, "in-place"),
   boot,
   fullMemory,
   fanOut(1, 1),

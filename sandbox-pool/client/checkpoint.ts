@@ -1,6 +1,6 @@
 /** Handle on one checkpoint. */
 
-import type { Checkpoint, ForkOptions, ForkResult, Sandbox, Stages } from "../api.js";
+import type { CallOptions, Checkpoint, Delta, ForkOptions, ForkResult, Sandbox, Stages } from "../api.js";
 import { CoppiceError } from "../errors.js";
 import { internalError } from "../remedies.js";
 import { checkInput, inputs } from "./validation.js";
@@ -15,6 +15,7 @@ export interface CheckpointFacts {
 /** With where forks come from, and what ends a checkpoint. */
 export interface CheckpointParts extends CheckpointFacts {
   readonly fork: (checkpoint: string, count: number, options: ForkOptions) => Promise<readonly ForkResult[]>;
+  readonly delta: (checkpoint: string, options: CallOptions) => Promise<Delta>;
   readonly drop: (checkpoint: string) => Promise<void>;
 }
 
@@ -55,6 +56,11 @@ class CheckpointHandle implements Checkpoint {
       throw only.error;
     }
     return only.sandbox;
+  }
+
+  async delta(options: CallOptions = {}): Promise<Delta> {
+    checkInput(inputs.callOptions, options, "options");
+    return await this.#parts.delta(this.id, options);
   }
 
   release(): Promise<void> {

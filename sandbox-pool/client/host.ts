@@ -21,12 +21,14 @@ import type {
   WarmPoolOptions,
 } from "../api.js";
 import type { CoppiceError } from "../errors.js";
-import { createWarmPool, type Lease, type WarmPool } from "../pool/warm-pool.js";
-import { type CheckpointFacts, createCheckpoint, nothingForked } from "./checkpoint.js";
+import { createWarmPool, type WarmPool } from "../pool/warm-pool.js";
+import { type CheckpointFacts, createCheckpoint } from "./checkpoint.js";
 import { type Connection, hostClosed } from "./connection.js";
 import { createGuest } from "./guest.js";
+import { type Life, toLife } from "./life.js";
 import { checkpointLostSchema, expectMessage, results, sandboxEndedSchema } from "./messages.js";
-import { createSandbox, type Life } from "./sandbox.js";
+import { createRewinder, type Rewinder } from "./rewinder.js";
+import { createSandbox } from "./sandbox.js";
 import { createSession, type Session } from "./session.js";
 import { createTemplate, type TemplateOwnership } from "./template.js";
 import { checkInput, inputs } from "./validation.js";
@@ -79,6 +81,7 @@ class HostHandle implements Host {
   readonly #backend: HostBackend;
   readonly #session: Session;
   readonly #pool: WarmPool;
+  readonly #rewinder: Rewinder;
   #closing: Promise<void> | undefined;
 
   constructor(parts: HostParts, session: Session, info: HostInfo) {
@@ -86,8 +89,11 @@ class HostHandle implements Host {
     this.address = parts.address;
     this.#backend = parts.backend;
     this.#session = session;
-    const pool = createWarmPool({ source: createForkSource(session), options: parts.pool ?? {} });
+    const rewound = new Set<string>();
+    const source = createForkSource(session, (checkpoint) => rewound.has(checkpoint));
+    const pool = createWarmPool({ source, options: parts.pool ?? {} });
     this.#pool = pool;
+    this.#rewinder = createRewinder({ session, pool, rewound });
     this.pool = Object.freeze({
       forecast: (checkpointId: string, weight: number) => {
         checkInput(inputs.id, checkpointId, "checkpointId");
@@ -211,14 +217,7 @@ class HostHandle implements Host {
     return createSandbox({
       session: this.#session,
       life,
-      begin: async (checkpoint, options) => {
-        const [result] = await this.#pool.acquire(checkpoint, 1, {
-          ...options,
-          isReplacement: life.onGone !== undefined,
-        });
-        if (result?.ok !== true) throw result?.error ?? nothingForked();
-        return { life: toLife(checkpoint, result.lease), isWarm: result.lease.isWarm };
-      },
+      rewind: (request) => this.#rewinder.rewind(request),
       toCheckpoint: (facts) => this.#checkpoint(facts, "session"),
     });
   }
@@ -236,6 +235,10 @@ class HostHandle implements Host {
     return createCheckpoint({
       ...facts,
       fork: (checkpoint, count, options) => this.#fork(checkpoint, count, options),
+      delta: async (checkpoint, spec) => {
+        const request = { method: "checkpoint.delta", params: { checkpoint }, schema: results.delta, spec };
+        return (await this.#session.request(request)).result;
+      },
       drop: (checkpoint) => this.#drop(checkpoint, ownership),
     });
   }
@@ -253,6 +256,7 @@ class HostHandle implements Host {
   }
 
   async #drop(checkpoint: string, ownership: TemplateOwnership): Promise<void> {
+    this.#rewinder.forget(checkpoint);
     await this.#pool.forget(checkpoint);
     const { connection } = this.#session;
     if (ownership === "host" || connection.ended !== undefined) {
@@ -285,9 +289,4 @@ async function limited(result: ForkResult, limits: Limits, options: CallOptions)
     await result.sandbox.close().catch(() => undefined);
     return { ok: false, error: error instanceof Error ? error : new Error(String(error)) };
   }
-}
-
-function toLife(origin: string, lease: Lease): Life {
-  const { sandbox: id, stages, begun } = lease;
-  return { id, stages, begun, origin, onGone: () => lease.detach() };
 }

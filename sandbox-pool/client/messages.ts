@@ -50,6 +50,7 @@ const daemonFrameSchema = z.union([
 ]);
 
 const exit = z.object({ exitCode: z.number().int().nullable(), signal: z.string().nullable() });
+const runs = z.array(z.tuple([count, count]));
 const sandboxId = z.object({ sandbox: id });
 const memoryUsage = z.object({ privateBytes: count, totalBytes: count, diskBytes: count });
 const owner = z.object({ session: z.string(), client: z.string() });
@@ -100,6 +101,8 @@ export const results = Object.freeze({
     ),
   }),
   park: z.object({ checkpoint: id, dirtyPages: count, dirtyBlocks: count }),
+  rewind: z.object({ dirtyPages: count }),
+  delta: z.object({ parent: id, pages: runs, blocks: runs }),
   console: z.object({ data: bytes }),
   share: z.object({ checkpoint: id, dirtyPages: count.optional(), dirtyBlocks: count.optional() }),
   lookup: z.object({ checkpoint: id.nullable(), dirtyPages: count.optional(), dirtyBlocks: count.optional() }),

@@ -264,14 +264,14 @@ describe("a sandbox", () => {
     await using sandbox = await root.fork();
     const first = sandbox.id;
     await sandbox.files.write("/a", "later");
-    expect(await sandbox.rewind()).toEqual({ isWarm: false });
+    expect(await sandbox.rewind()).toEqual({ how: "cold-fork" });
     expect(sandbox.id).not.toBe(first);
     await expect(sandbox.files.read("/a")).rejects.toThrow();
     await vi.waitFor(() => expect(daemon.state.sandboxes.has(first)).toBe(false));
     await sandbox.files.write("/b", "kept");
     await using checkpoint = await sandbox.checkpoint();
     await sandbox.files.remove("/b");
-    await sandbox.rewind({ to: checkpoint });
+    expect(await sandbox.rewind({ to: checkpoint, prefer: "in-place" })).toEqual({ how: "cold-fork" });
     expect(Buffer.from(await sandbox.files.read("/b")).toString()).toBe("kept");
     expect(daemon.state.sandboxes.size).toBe(1);
   });
@@ -284,6 +284,45 @@ describe("a sandbox", () => {
     await sandbox.ping();
     daemon.endGuest(sandbox.id);
     await vi.waitFor(() => expect(sandbox.ping()).rejects.toMatchObject({ code: "SANDBOX_LOST" }));
+    await sandbox.rewind();
+    await sandbox.ping();
+  });
+
+  it("that is rewound again goes back in place, as the same sandbox and a new life", async () => {
+    await using sandbox = await root.fork();
+    await sandbox.rewind();
+    const { id } = sandbox;
+    const bootId = () => daemon.state.sandboxes.get(id)?.identity.bootId;
+    const before = bootId();
+    await sandbox.files.write("/a", "later");
+    expect(await sandbox.rewind({ prefer: "in-place" })).toEqual({ how: "in-place", dirtyPages: 3 });
+    expect(sandbox.id).toBe(id);
+    expect(bootId()).not.toBe(before);
+    await expect(sandbox.files.read("/a")).rejects.toThrow();
+    await sandbox.ping();
+    expect(await sandbox.rewind({ prefer: "fork" })).toMatchObject({ how: expect.stringMatching(/-fork$/) });
+    expect(sandbox.id).not.toBe(id);
+  });
+
+  it("that can't go back in place gets another life, and what may be damaged never stays", async () => {
+    await using sandbox = await root.fork();
+    await sandbox.rewind();
+    const failure = { code: "REWIND_FAILED", poisons: true };
+    daemon.inject({ method: "sandbox.rewind", action: { kind: "fail", failure } });
+    expect(await sandbox.rewind({ prefer: "in-place" })).toMatchObject({ how: expect.stringMatching(/-fork$/) });
+    daemon.inject({ method: "sandbox.call", action: { kind: "fail", failure: { poisons: true } } });
+    await expect(sandbox.ping()).rejects.toMatchObject({ poisons: true });
+    expect(await sandbox.rewind({ prefer: "in-place" })).toMatchObject({ how: expect.stringMatching(/-fork$/) });
+    await sandbox.ping();
+  });
+
+  it("whose rewind in place is given up can only be rewound or closed: nobody knows what it is", async () => {
+    await using sandbox = await root.fork();
+    await sandbox.rewind();
+    daemon.inject({ method: "sandbox.rewind", action: { kind: "delay", ms: 50 } });
+    const given = sandbox.rewind({ prefer: "in-place", signal: AbortSignal.timeout(5) });
+    await expect(given).rejects.toMatchObject({ code: "ABORTED" });
+    await expect(sandbox.ping()).rejects.toMatchObject({ code: "SANDBOX_POISONED" });
     await sandbox.rewind();
     await sandbox.ping();
   });

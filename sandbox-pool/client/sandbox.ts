@@ -5,7 +5,6 @@ import type {
   Checkpoint,
   Command,
   ExecOptions,
-  ForkOptions,
   Guest,
   GuestProcess,
   Limits,
@@ -22,31 +21,17 @@ import { CoppiceError } from "../errors.js";
 import type { AgentCall } from "./agent-call.js";
 import type { CheckpointFacts } from "./checkpoint.js";
 import { createGuest } from "./guest.js";
+import type { Life } from "./life.js";
 import { results } from "./messages.js";
+import { LifeLost, type Rewinder } from "./rewinder.js";
 import { mayMove, moveSandbox, type SandboxState } from "./sandbox-state.js";
 import type { GuestWatcher, Session } from "./session.js";
 import { checkInput, inputs } from "./validation.js";
 
-/** What a handle stands for between two rewinds. */
-export interface Life {
-  readonly id: string;
-  readonly stages: Stages;
-  /** See `Lease.begun`. */
-  readonly begun?: Promise<Stages> | undefined;
-  /** Checkpoint that it began with; not known of a sandbox that was booted, or forked through another connection. */
-  readonly origin?: string | undefined;
-  /** Called once, when the sandbox has been closed or has become a checkpoint: whoever counts it can stop. */
-  readonly onGone?: (() => void) | undefined;
-}
-
 export interface SandboxParts {
   readonly session: Session;
   readonly life: Life;
-  /** Another life, for a rewind. */
-  readonly begin: (
-    checkpoint: string,
-    options: ForkOptions,
-  ) => Promise<{ readonly life: Life; readonly isWarm: boolean }>;
+  readonly rewind: Rewinder["rewind"];
   /** Makes the handle of the checkpoint that the sandbox became. */
   readonly toCheckpoint: (facts: CheckpointFacts) => Checkpoint;
 }
@@ -64,6 +49,8 @@ class SandboxHandle implements Sandbox, GuestWatcher {
   #state: SandboxState = "live";
   /** While it is rewound: the state it goes back to where that fails. */
   #fallback: "live" | "poisoned" | "ended" | undefined;
+  /** Its limits are not its checkpoint's any more, with which a rewound life begins. */
+  #hasOwnLimits = false;
   #lastWords: string | undefined;
   /** Why it can't be used, in states `poisoned` and `ended`. */
   #reason: CoppiceError | undefined;
@@ -116,6 +103,7 @@ class SandboxHandle implements Sandbox, GuestWatcher {
 
   async limit(limits: Limits, options: CallOptions = {}): Promise<void> {
     checkInput(inputs.limits, limits, "limits");
+    this.#hasOwnLimits = true;
     checkInput(inputs.callOptions, options, "options");
     this.#expectUsable();
     await this.#session.request({
@@ -176,7 +164,7 @@ class SandboxHandle implements Sandbox, GuestWatcher {
 
   async rewind(options: RewindOptions = {}): Promise<RewindResult> {
     checkInput(inputs.rewindOptions, options, "options");
-    const { to, ...spec } = options;
+    const { to, prefer = "measured", ...spec } = options;
     const checkpoint = to?.id ?? this.#life.origin;
     if (checkpoint === undefined) {
       throw new CoppiceError(`Sandbox ${this.id} was not forked through this connection`, {
@@ -194,10 +182,17 @@ class SandboxHandle implements Sandbox, GuestWatcher {
     this.#fallback = this.#state as "live" | "poisoned" | "ended";
     this.#state = moveSandbox(this.#state, "rewinding");
     try {
-      const { life, isWarm } = await this.#parts.begin(checkpoint, spec);
+      const isUsable = this.#fallback === "live" && !this.#hasOwnLimits;
+      const request = { checkpoint, life: this.#life, isUsable, prefer, options: spec };
+      const { life, ...result } = await this.#parts.rewind(request);
       this.#relive(life);
-      return { isWarm };
-    } catch (error) {
+      return result;
+    } catch (failure) {
+      const error = failure instanceof LifeLost ? failure.cause : failure;
+      if (failure instanceof LifeLost) {
+        this.#fallback = "poisoned";
+        this.#reason = failure.cause;
+      }
       if (this.#state === "rewinding") {
         this.#state = moveSandbox(this.#state, this.#fallback);
       }
@@ -208,16 +203,22 @@ class SandboxHandle implements Sandbox, GuestWatcher {
   }
 
   #relive(life: Life): void {
+    const old = this.#life;
+    const isAnother = old.id !== life.id;
     if (this.#state === "closed") {
-      this.#session.closeQuietly(life.id);
-      life.onGone?.();
+      if (isAnother) {
+        this.#session.closeQuietly(life.id);
+        life.onGone?.();
+      }
       throw this.#unusable();
     }
-    const old = this.#life;
-    this.#session.unwatch(old.id);
-    this.#session.closeQuietly(old.id);
-    old.onGone?.();
+    if (isAnother) {
+      this.#session.unwatch(old.id);
+      this.#session.closeQuietly(old.id);
+      old.onGone?.();
+    }
     this.#life = life;
+    this.#hasOwnLimits = false;
     this.#stages = life.stages;
     this.#reason = undefined;
     this.#lastWords = undefined;

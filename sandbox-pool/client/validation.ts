@@ -192,7 +192,11 @@ export const inputs = Object.freeze({
   forkCount: z.number().int().min(1).max(DEFAULTS.fork.maxCount),
   forkOptions: call.extend({ keepRandomness: z.boolean().optional(), limits: limits.optional() }),
   limits,
-  rewindOptions: call.extend({ keepRandomness: z.boolean().optional(), to: z.looseObject({ id: name }).optional() }),
+  rewindOptions: call.extend({
+    keepRandomness: z.boolean().optional(),
+    to: z.looseObject({ id: name }).optional(),
+    prefer: z.enum(["measured", "in-place", "fork"]).optional(),
+  }),
   weight: z.number().nonnegative(),
   image: z.looseObject({ id: z.string().min(1) }),
   imageOptions: call.extend({ onProgress: callback.optional() }),

@@ -4,22 +4,25 @@ import type { ChildOptions, ForkedChild, ForkSource } from "../pool/fork-source.
 import { failureToError, results } from "./messages.js";
 import type { Session } from "./session.js";
 
-export function createForkSource(session: Session): ForkSource {
-  return new WireForkSource(session);
+/** `isRewound`: children of the checkpoint are to note what they write, so that they can be put back in place. */
+export function createForkSource(session: Session, isRewound: (checkpoint: string) => boolean): ForkSource {
+  return new WireForkSource(session, isRewound);
 }
 
 class WireForkSource implements ForkSource {
   readonly #session: Session;
+  readonly #isRewound: (checkpoint: string) => boolean;
 
-  constructor(session: Session) {
+  constructor(session: Session, isRewound: (checkpoint: string) => boolean) {
     this.#session = session;
+    this.#isRewound = isRewound;
   }
 
   async fork(checkpoint: string, count: number, options: ChildOptions): Promise<readonly ForkedChild[]> {
     const { keepRandomness, isReplacement: _, ...spec } = options;
     const answer = await this.#session.request({
       method: "sandbox.fork",
-      params: { checkpoint, n: count, keepRandomness },
+      params: { checkpoint, n: count, keepRandomness, rewindable: this.#isRewound(checkpoint) },
       schema: results.fork,
       spec,
       undo: (late) => this.#closeAll(late.children),
@@ -30,7 +33,7 @@ class WireForkSource implements ForkSource {
   async forkAhead(checkpoint: string, count: number): Promise<readonly ForkedChild[]> {
     const answer = await this.#session.request({
       method: "sandbox.fork",
-      params: { checkpoint, n: count, runAhead: true },
+      params: { checkpoint, n: count, runAhead: true, rewindable: this.#isRewound(checkpoint) },
       schema: results.fork,
       undo: (late) => this.#closeAll(late.children),
     });

@@ -241,6 +241,9 @@ class SocketDaemon implements FakeDaemon, FakeDaemonSide {
         const checkpoint = this.state.copy(session, id, params["name"] as string | undefined);
         return { checkpoint: checkpoint.id, dirtyPages: dirtyPages(checkpoint.memory), dirtyBlocks: 7 };
       }
+      case "sandbox.rewind":
+        this.state.rewind(session, id);
+        return { dirtyPages: 3 };
       case "sandbox.close":
         this.state.close(id);
         return {};
@@ -249,6 +252,11 @@ class SocketDaemon implements FakeDaemon, FakeDaemonSide {
       case "checkpoint.drop":
         this.state.drop(session, id);
         return {};
+      case "checkpoint.delta": {
+        const { parent } = this.state.checkpoint(id, session);
+        if (parent === undefined) throw refusal("NO_PARENT", `Checkpoint ${id} has no parent`);
+        return { parent, pages: [[3, 2]], blocks: [] };
+      }
       case "checkpoint.share":
         return { checkpoint: this.state.share(session, id, String(params["key"])).id };
       case "checkpoint.lookup":
@@ -273,7 +281,8 @@ class SocketDaemon implements FakeDaemon, FakeDaemonSide {
         if (fault?.kind === "failChild") {
           throw new FakeDaemonError(failureOf(fault.failure));
         }
-        return { ok: true, sandbox: this.state.fork(session, checkpoint, params["runAhead"] === true).id };
+        const [isAhead, isRewindable] = [params["runAhead"] === true, params["rewindable"] === true];
+        return { ok: true, sandbox: this.state.fork(session, checkpoint, { isAhead, isRewindable }).id };
       } catch (error) {
         return { ok: false, error: toFailure(error) };
       }

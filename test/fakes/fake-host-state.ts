@@ -9,7 +9,8 @@ export interface FakeSandbox {
   readonly id: string;
   readonly session: string;
   readonly checkpoint: string | undefined;
-  readonly memory: FakeMemory;
+  readonly isRewindable: boolean;
+  memory: FakeMemory;
   state: "ready" | "leased" | "poisoned";
   identity: FakeIdentity;
   generation: number;
@@ -56,6 +57,7 @@ export class FakeHostState {
     forks: 0,
     parks: 0,
     checkpoints: 0,
+    rewinds: 0,
     boots: 0,
     closes: 0,
     discarded: 0,
@@ -72,15 +74,17 @@ export class FakeHostState {
     }
     this.#expectRoom();
     this.counters.boots += 1;
-    return this.#addSandbox(session, undefined, emptyMemory(), "leased");
+    return this.#addSandbox({ session, memory: emptyMemory(), state: "leased" });
   }
 
-  fork(session: string, id: string, isAhead: boolean): FakeSandbox {
+  fork(session: string, id: string, how: { readonly isAhead: boolean; readonly isRewindable: boolean }): FakeSandbox {
     const checkpoint = this.checkpoint(id, session);
     this.#expectRoom();
     this.counters.forks += 1;
     checkpoint.children += 1;
-    return this.#addSandbox(session, id, cloneMemory(checkpoint.memory), isAhead ? "ready" : "leased");
+    const memory = cloneMemory(checkpoint.memory);
+    const { isAhead, isRewindable } = how;
+    return this.#addSandbox({ session, checkpoint: id, memory, isRewindable, state: isAhead ? "ready" : "leased" });
   }
 
   lease(session: string, id: string): FakeSandbox {
@@ -92,6 +96,18 @@ export class FakeHostState {
     sandbox.generation += 1;
     sandbox.identity = this.#identity();
     return sandbox;
+  }
+
+  /** Its memory is its checkpoint's again, and its identity new. */
+  rewind(session: string, id: string): void {
+    const sandbox = this.sandbox(id, session);
+    if (!sandbox.isRewindable || sandbox.checkpoint === undefined) {
+      throw refusal("NOT_REWINDABLE", `Sandbox ${id} was not forked to be rewound`);
+    }
+    sandbox.memory = cloneMemory(this.checkpoint(sandbox.checkpoint, session).memory);
+    sandbox.generation += 1;
+    sandbox.identity = this.#identity();
+    this.counters.rewinds += 1;
   }
 
   park(session: string, id: string, name: string | undefined): FakeCheckpoint {
@@ -211,14 +227,18 @@ export class FakeHostState {
   }
 
   #addSandbox(
-    session: string,
-    checkpoint: string | undefined,
-    memory: FakeMemory,
-    state: "ready" | "leased",
+    facts: Pick<FakeSandbox, "session" | "memory" | "state"> &
+      Partial<Pick<FakeSandbox, "checkpoint" | "isRewindable">>,
   ): FakeSandbox {
-    const id = this.#id("sb");
-    const sandbox: FakeSandbox = { id, session, checkpoint, memory, state, identity: this.#identity(), generation: 1 };
-    this.sandboxes.set(id, sandbox);
+    const sandbox: FakeSandbox = {
+      id: this.#id("sb"),
+      checkpoint: undefined,
+      isRewindable: false,
+      identity: this.#identity(),
+      generation: 1,
+      ...facts,
+    };
+    this.sandboxes.set(sandbox.id, sandbox);
     return sandbox;
   }
 
