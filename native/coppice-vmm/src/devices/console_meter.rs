@@ -19,6 +19,7 @@ pub struct Passed {
     pub dropped: u64,
 }
 
+#[derive(Clone)]
 pub struct Meter {
     bytes_per_second: u64,
     allowance: u64,

@@ -123,16 +123,12 @@ impl SerialPort {
         }
     }
 
-    /// A port in the same state, of which nobody has fetched anything yet.
+    /// Another port in the same state, with what nobody has fetched yet.
     pub fn duplicate(&self) -> Self {
-        let request = Request(Arc::new(AtomicBool::new(self.request.0.load(Ordering::Relaxed))));
-        let output = Output {
-            bytes: self.uart.writer().bytes.clone(),
-        };
-        // Its queue of input is empty, which is all that could not be restored.
-        let uart = Serial::from_state(&self.uart.state(), request.clone(), NoEvents, output)
-            .unwrap_or_else(|_| Serial::new(request.clone(), Output::default()));
-        Self { uart, request }
+        let mut port = Self::from_state(self.state());
+        port.uart.writer_mut().bytes.clone_from(&self.uart.writer().bytes);
+        port.meter = self.meter.clone();
+        port
     }
 
     pub fn read(&mut self, register: u8) -> u8 {
