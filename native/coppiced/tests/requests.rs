@@ -57,6 +57,16 @@ fn bad_parameters_are_refused_by_name() {
             "`memoryMiB`",
         ),
         (
+            "sandbox.boot",
+            map([
+                ("image", "i".into()),
+                ("memoryMiB", 128.into()),
+                ("vcpus", 5.into()),
+                ("timeoutMs", 1.into()),
+            ]),
+            "`vcpus`",
+        ),
+        (
             "image.attach",
             map([("id", "i".into()), ("source", map([("paht", "/".into())]))]),
             "source.paht",

@@ -11,6 +11,7 @@ use coppice_wire::vmm::{Command, Event, GuestEnd};
 use crate::Rig;
 use crate::disk;
 use crate::refusals;
+use crate::vcpus;
 use crate::vmm::{Outcome, Vmm};
 
 type Check = fn(&mut Rig) -> Outcome<()>;
@@ -72,6 +73,11 @@ pub const ALL: &[(&str, Check)] = &[
         "B08: disk requests under way at a checkpoint are lost in no fork",
         disk::requests_under_way,
     ),
+    (
+        "two vCPUs go on through park, fork, live checkpoint and pause",
+        vcpus::two_go_on,
+    ),
+    ("four vCPUs go on through a fork", vcpus::four_go_on),
     ("fifty children at once all answer", fifty_at_once),
     ("two hundred forks leave nothing behind", no_leaks),
 ];

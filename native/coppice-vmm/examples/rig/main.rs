@@ -1,6 +1,6 @@
 //! The VMM's integration tests and figures, for a host with working KVM (or an emulated one).
 //!
-//! `rig --vmm PATH --kernel VMLINUX --initrd CPIO --image FILE [--figures N] [--only TEXT]` prints one PASS or FAIL line a
+//! `rig --vmm PATH --kernel VMLINUX --initrd CPIO --image FILE [--figures N] [--only TEXT] [--vcpus N]` prints one PASS or FAIL line a
 //! check, then stage timings, and exits with 1 where a check failed. As the first process of a machine it takes the files
 //! that `test/vmm.e2e.test.ts` puts beside it, and powers the machine off. The initrd is the `guest` example as `/init` with
 //! `/modules/order` naming the virtio modules beside it.
@@ -18,6 +18,7 @@ mod disk;
 mod figures;
 mod host;
 mod refusals;
+mod vcpus;
 mod vmm;
 
 /// What every check starts from. The machines that it boots have a disk.
@@ -98,7 +99,7 @@ fn run(arguments: &[String]) -> ExitCode {
         initrd,
         image,
         memory_mib,
-        vcpus: 1,
+        vcpus: option("--vcpus").and_then(|text| text.parse().ok()).unwrap_or(1),
         disk: false,
         disk_reserve_bytes: 0,
         console_bytes_per_second: 64 * 1024,
