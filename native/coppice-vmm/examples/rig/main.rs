@@ -69,7 +69,11 @@ fn main() -> ExitCode {
         return run(&env::args().skip(1).collect::<Vec<_>>());
     }
     match host::set_up() {
-        Ok(()) => drop(run(&IN_INITRAMFS.map(str::to_owned))),
+        Ok(()) => {
+            let fixed = IN_INITRAMFS.into_iter().map(str::to_owned);
+            // What follows `--` on the kernel's command line.
+            run(&fixed.chain(env::args().skip(1)).collect::<Vec<_>>());
+        }
         Err(error) => println!("FAIL host: {error}"),
     }
     host::power_off();
