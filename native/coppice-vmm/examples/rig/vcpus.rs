@@ -13,8 +13,8 @@ use crate::vmm::{Outcome, Vmm};
 /// Against hangs only.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a kernel says that did not get over a stop.
-const COMPLAINTS: [&str; 5] = ["soft lockup", "rcu_", "hung", "unstable", "WARNING"];
+/// What a kernel says that did not get over a stop, or whose processors disagree.
+const COMPLAINTS: [&str; 4] = ["soft lockup", "unstable", "WARNING:", "BUG:"];
 
 fn boot(rig: &Rig, vcpus: u8) -> Outcome<Vmm> {
     let config = BootConfig {
