@@ -43,7 +43,7 @@ for place in range(len(cpus)):
 const IMAGE = { debian: { packages: ["python3"] }, files: { "/srv/work.py": WORK } };
 
 /** What a kernel says that did not get over a stop, or whose CPUs disagree. */
-const COMPLAINTS = /soft lockup|unstable|WARNING:|BUG:/u;
+const COMPLAINTS = /soft lockup|unstable|BUG:/u;
 
 let host: Host;
 let template: Checkpoint;
