@@ -74,7 +74,12 @@ impl LiveVm {
             .collect::<Result<_, KvmError>>()?;
         stopwatch.lap("vcpus");
         let secondaries = Secondaries::default();
-        Ok(Self { secondaries, vm, vcpus })
+        Ok(Self {
+            secondaries,
+            vm,
+            vcpus,
+            is_exit_open: false,
+        })
     }
 
     /// Whether every vCPU waits for an interrupt and has none to handle. Only of vCPUs that do not run.
