@@ -12,6 +12,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use vm_memory::{Bytes, GuestAddress};
 
+use crate::attention;
 use crate::confine::drill::{
     End, Inside, attempt, confine, confine_with_threads, inside, inside_with_peer, outside, require,
 };
@@ -275,6 +276,8 @@ fn threads_work(inside: Inside) -> io::Result<usize> {
 
 #[test]
 fn threads_of_vcpus_work_where_there_are_several_and_only_there() {
+    // Inherited, as by a VMM's forks.
+    attention::install_handlers().unwrap();
     assert_eq!(inside(confine_with_threads, threads_work), End::Crossed);
     assert_eq!(inside(confine_with_threads, control_works), End::Crossed);
     assert_eq!(inside(confine, threads_work), End::Killed(Signal::SIGSYS));
@@ -288,6 +291,7 @@ fn threads_of_vcpus_work_where_there_are_several_and_only_there() {
 
 #[test]
 fn fork_of_a_process_with_threads_has_one_and_works() {
+    attention::install_handlers().unwrap();
     let mut immediate_exit = 0;
     let flag = &raw mut immediate_exit;
     let start = |inside: &Inside| {
