@@ -99,7 +99,8 @@ impl Vmm {
     fn descriptors(&self) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(self.proc("fd"))
             .unwrap()
-            .map(|entry| fs::read_link(entry.unwrap().path()).unwrap().display().to_string())
+            // One may have been closed since.
+            .filter_map(|entry| Some(fs::read_link(entry.ok()?.path()).ok()?.display().to_string()))
             .map(|name| name.split(":[").next().unwrap_or_default().to_owned())
             .collect();
         names.sort();
