@@ -44,19 +44,15 @@ impl Counters {
     /// within a second of what it expects for an attempt to synchronise vCPUs, and ignores the value.
     pub fn write(&self, vcpus: &[VcpuFd]) -> Result<(), KvmError> {
         let (first, others) = split(vcpus);
-        let others = others.iter().zip(&self.leads);
+        let mut others = others.iter().zip(&self.leads);
         if !has_offset(first) {
             write_msr(first, self.first)?;
-            return others
-                .map(|(vcpu, lead)| write_msr(vcpu, self.first.wrapping_add(*lead)))
-                .collect();
+            return others.try_for_each(|(vcpu, lead)| write_msr(vcpu, self.first.wrapping_add(*lead)));
         }
         // SAFETY: every x86-64 processor has the instruction.
         let base = self.first.wrapping_sub(unsafe { _rdtsc() });
         set_offset(first, base)?;
-        others
-            .map(|(vcpu, lead)| set_offset(vcpu, base.wrapping_add(*lead)))
-            .collect()
+        others.try_for_each(|(vcpu, lead)| set_offset(vcpu, base.wrapping_add(*lead)))
     }
 }
 
