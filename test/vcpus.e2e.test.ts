@@ -30,7 +30,7 @@ def work(place):
                 state[0] += 1
                 state[1] += now < seen
                 FIELDS.pack_into(memory, FIELDS.size * place, state[0], now, state[1])
-            time.sleep(0.002)
+            time.sleep(0.05)
     for _ in range(2):
         threading.Thread(target=turns).start()
 
