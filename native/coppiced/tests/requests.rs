@@ -24,7 +24,7 @@ fn unknown_method_is_refused_with_the_nearest_known() {
 fn bad_parameters_are_refused_by_name() {
     let daemon = Daemon::start();
     let mut client = daemon.client();
-    let cases: [(&str, Value, &str); 10] = [
+    let cases: [(&str, Value, &str); 11] = [
         ("sandbox.fork", map([("checkpoint", "cp".into())]), "missing field `n`"),
         (
             "sandbox.fork",
