@@ -148,7 +148,8 @@ impl Guest {
             call: "Bounding the size of files",
             source,
         })?;
-        let missing = confine::confine(&[control, ram.file(), image.file(), kvm_file(&kvm)])?;
+        let kept = [control, ram.file(), image.file(), kvm_file(&kvm)];
+        let missing = confine::confine(&kept, Threads::of(rest.vcpus))?;
         let devices = Devices::from_state(image, rest.devices)?;
         stopwatch.lap("confine");
         let guest = Self {

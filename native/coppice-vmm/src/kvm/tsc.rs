@@ -4,6 +4,7 @@ use std::arch::x86_64::_rdtsc;
 
 use kvm_bindings::{KVM_VCPU_TSC_CTRL, KVM_VCPU_TSC_OFFSET, KVMIO, Msrs, kvm_device_attr, kvm_msr_entry};
 use kvm_ioctls::VcpuFd;
+use serde::{Deserialize, Serialize};
 use vmm_sys_util::ioctl::ioctl_with_ref;
 use vmm_sys_util::ioctl_iow_nr;
 
@@ -16,6 +17,7 @@ ioctl_iow_nr!(KVM_HAS_DEVICE_ATTR, KVMIO, 0xe3, kvm_device_attr);
 
 /// The counters of a stopped machine. To its kernel they are one clock: they are read and set together, or each would be
 /// off by the time that reading and setting the others took.
+#[derive(Serialize, Deserialize)]
 pub struct Counters {
     first: u64,
     /// By what each other counter is ahead of the first: as a rule nothing.
