@@ -69,7 +69,8 @@ export const DEFAULTS = Object.freeze({
     minMemoryMiB: 80,
     /** The daemon takes no larger guests. */
     maxMemoryMiB: 64 * 1024,
-    maxVcpus: 32,
+    /** The daemon takes no more. */
+    maxVcpus: 4,
     /**
      * From the end of `warmUp` to the freeze. A kernel tidies up after programs that have ended some ticks later: what it
      * does now is done once, what it still has to do is done in every fork.

@@ -216,6 +216,8 @@ describe("templates.create", () => {
   it.each([
     ["too little memory", { memoryMiB: 32 }, "options.memoryMiB"],
     ["half a CPU", { vcpus: 0.5 }, "options.vcpus"],
+    ["no CPU", { vcpus: 0 }, "options.vcpus"],
+    ["more CPUs than a guest can have", { vcpus: 5 }, "options.vcpus"],
     ["hardly a disk", { diskMiB: 15 }, "options.diskMiB"],
     ["an empty key", { key: "" }, "options.key"],
     ["a warm-up that is no function", { warmUp: "start" }, "options.warmUp"],

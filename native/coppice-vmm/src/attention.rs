@@ -1,7 +1,8 @@
 //! How a message on the control socket gets the vCPU out of the guest.
 //!
-//! The thread that runs the vCPU also serves the control socket: the socket raises `SIGIO`, whose handler makes
-//! `KVM_RUN` return. So there is no second thread to switch to, and a frozen process has one thread by construction.
+//! The thread that runs the first vCPU also serves the control socket: the socket raises `SIGIO`, whose handler makes
+//! `KVM_RUN` return. So there is no second thread to switch to, and a machine with one vCPU has one thread. Where there are
+//! more vCPUs, their threads raise the same signal when one of them needs the main thread.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -9,6 +10,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+
+use crate::secondaries;
 
 static PENDING: AtomicBool = AtomicBool::new(false);
 static IMMEDIATE_EXIT: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
@@ -22,12 +25,22 @@ extern "C" fn on_signal(_: libc::c_int) {
     }
 }
 
-/// Installs the handler. It is inherited by forked children.
-pub fn install_handler() -> io::Result<()> {
-    let action = SigAction::new(SigHandler::Handler(on_signal), SaFlags::SA_RESTART, SigSet::empty());
-    // SAFETY: the handler only touches atomics and one volatile byte, which is async-signal-safe.
-    unsafe { sigaction(Signal::SIGIO, &action) }?;
+extern "C" fn on_call(_: libc::c_int) {}
+
+/// Installs the handlers. They are inherited by forked children.
+pub fn install_handlers() -> io::Result<()> {
+    let action = |handler| SigAction::new(SigHandler::Handler(handler), SaFlags::SA_RESTART, SigSet::empty());
+    // SAFETY: the handlers only touch atomics and one volatile byte, or nothing, which is async-signal-safe.
+    unsafe {
+        sigaction(Signal::SIGIO, &action(on_signal))?;
+        sigaction(secondaries::CALL, &action(on_call))?;
+    }
     Ok(())
+}
+
+/// Notes that the main thread is needed. Whether it has to be told by `SIGIO`: otherwise it has been, or is about to be.
+pub fn raise() -> bool {
+    !PENDING.swap(true, Ordering::AcqRel)
 }
 
 /// Has `socket` send `SIGIO` to this process whenever something arrives, room appears, or the peer goes away.

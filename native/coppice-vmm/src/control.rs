@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     fn pair() -> (UnixStream, Control) {
-        attention::install_handler().unwrap();
+        attention::install_handlers().unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
         (ours, Control::new(theirs.into()).unwrap())
     }

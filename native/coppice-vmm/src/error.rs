@@ -1,6 +1,7 @@
 //! What a failed command answers.
 
 use coppice_wire::blank::BlankError;
+use coppice_wire::vmm::MAX_VCPUS;
 
 use crate::boot::BootError;
 use crate::confine::ConfineError;
@@ -18,7 +19,7 @@ pub enum VmmError {
         needs: &'static str,
         is: &'static str,
     },
-    #[error("Guests with {vcpus} vCPUs are not supported; boot with 1")]
+    #[error("A guest with {vcpus} vCPUs is outside 1..={MAX_VCPUS}; choose a number of vCPUs in that range")]
     Vcpus { vcpus: u8 },
     #[error("Agent message of {bytes} bytes does not fit: the guest has not read what was sent before")]
     Backlog { bytes: usize },

@@ -11,13 +11,13 @@ pub enum Side {
     Child,
 }
 
-/// Forks this process, which must have one thread. The child's parent is this process's parent, the daemon: it can
-/// wait for every VMM, whoever forked it.
+/// Forks this process, of which the child has only this thread. The child's parent is this process's parent, the daemon: it
+/// can wait for every VMM, whoever forked it.
 pub fn fork_sibling() -> io::Result<Side> {
     // The arguments have all 64 bits: the system call filter compares them.
     let flags = (libc::CLONE_PARENT | libc::SIGCHLD) as usize;
-    // SAFETY: without CLONE_VM the child gets a copy of everything, and goes on on its own copy of this stack. One
-    // thread means that no lock is held by somebody who does not exist in the child.
+    // SAFETY: without CLONE_VM the child gets a copy of everything, and goes on on its own copy of this stack. No lock is
+    // held by somebody who does not exist in the child: the threads of vCPUs take none, see `secondaries`.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0usize, 0usize, 0usize, 0usize) };
     match pid {
         0 => Ok(Side::Child),

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use coppice_wire::vmm::BootConfig;
+use coppice_wire::vmm::{BootConfig, MAX_VCPUS};
 use kvm_bindings::CpuId;
 use kvm_ioctls::Kvm;
 
 use crate::boot::{self, Payload};
-use crate::confine::{self, Missing};
+use crate::confine::{self, Missing, Threads};
 use crate::devices::{BlankFile, Block, Devices, Disk, virtio_devices};
 use crate::error::VmmError;
 use crate::hot::{HotPages, Progress};
@@ -19,9 +19,6 @@ use crate::memory::{GuestRam, PAGE_BYTES};
 use crate::stages::Stopwatch;
 use crate::vcpu;
 use crate::whole::{self, Load, Rest};
-
-/// vCPUs that are supported: the devices are served by the thread that runs the only one.
-const VCPUS: u8 = 1;
 
 /// Largest file that a VMM without a disk may write to: its log. With a disk it is at least as much.
 const FILE_BYTES_MIN: u64 = 1 << 30;
@@ -75,7 +72,7 @@ impl Guest {
         control: BorrowedFd<'_>,
         stopwatch: &mut Stopwatch,
     ) -> Result<Booted, VmmError> {
-        if config.vcpus != VCPUS {
+        if !(1..=MAX_VCPUS).contains(&config.vcpus) {
             return Err(VmmError::Vcpus { vcpus: config.vcpus });
         }
         let ram = GuestRam::new(config.memory_mib)?;
@@ -106,7 +103,7 @@ impl Guest {
             call: "Bounding the size of files",
             source,
         })?;
-        let missing = confine::confine(&kept)?;
+        let missing = confine::confine(&kept, Threads::of(config.vcpus))?;
         let disk = blank.map(|blank| Disk::new(blank, config.disk_reserve_bytes));
         let devices = Devices::new(image, disk, config.console_bytes_per_second)?;
         stopwatch.lap("confine");
@@ -157,7 +154,8 @@ impl Guest {
             call: "Bounding the size of files",
             source,
         })?;
-        let missing = confine::confine(&[control, ram.file(), image.file(), kvm_file(&kvm)])?;
+        let kept = [control, ram.file(), image.file(), kvm_file(&kvm)];
+        let missing = confine::confine(&kept, Threads::of(rest.vcpus))?;
         let devices = Devices::from_state(image, rest.devices)?;
         stopwatch.lap("confine");
         let guest = Self {

@@ -286,6 +286,7 @@ impl Machine {
         })?;
         // What is still unsent belongs to this life, not to the children's.
         self.control.flush()?;
+        live.secondaries.dismiss();
         // A base can't be made of memory that a VM uses.
         let until = Instant::now() + TAKE_APART_AFTER;
         let rest = guest.ram.is_private().then_some(Rest { live, until });
@@ -528,13 +529,19 @@ fn run_guest(control: &mut Control, guest: &mut Guest, live: &mut LiveVm) -> Res
         while watch.take() || look || guest.devices.is_unfinished() {
             look = false;
             if let Some(received) = control.poll()? {
-                return Ok(Outcome::Command(received));
+                return stop_for(received, guest, live);
             }
+            if let Turn::Ended { reason, detail } =
+                vcpu::serve_secondaries(live, &mut guest.devices, guest.ram.memory())?
+            {
+                return Ok(Outcome::Ended { reason, detail });
+            }
+            vcpu::run_secondaries(live)?;
             pass_on(control, guest, Console::Lines)?;
             guest.devices.serve_waiting(guest.ram.memory())?;
             vcpu::sync_lines(&mut guest.devices, &live.vm)?;
         }
-        match vcpu::turn(live, 0, &mut guest.devices, guest.ram.memory())? {
+        match vcpu::turn(live, &mut guest.devices, guest.ram.memory())? {
             Turn::Handled => {
                 pass_on(control, guest, Console::Lines)?;
                 vcpu::sync_lines(&mut guest.devices, &live.vm)?;
@@ -543,6 +550,18 @@ fn run_guest(control: &mut Control, guest: &mut Guest, live: &mut LiveVm) -> Res
             Turn::Ended { reason, detail } => return Ok(Outcome::Ended { reason, detail }),
         }
     }
+}
+
+/// Commands that concern devices alone leave the other vCPUs running; for all others the whole machine stands still.
+fn stop_for(received: Received, guest: &mut Guest, live: &mut LiveVm) -> Result<Outcome, VmmError> {
+    if !matches!(
+        received.command,
+        Command::Agent { .. } | Command::Lend { .. } | Command::Extent { .. }
+    ) && let Turn::Ended { reason, detail } = vcpu::stop_secondaries(live, &mut guest.devices, guest.ram.memory())?
+    {
+        return Ok(Outcome::Ended { reason, detail });
+    }
+    Ok(Outcome::Command(received))
 }
 
 #[derive(PartialEq)]

@@ -30,6 +30,7 @@ mod machine;
 mod memory;
 mod rewind;
 mod runs;
+mod secondaries;
 mod stages;
 mod vcpu;
 mod whole;
@@ -66,6 +67,6 @@ fn serve(descriptor: RawFd) -> Result<(), VmmError> {
     fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))
         .map_err(|error| host("Adopting the control socket")(error.into()))?;
     fork::die_with_parent().map_err(host("Binding to the parent"))?;
-    attention::install_handler().map_err(host("Installing the signal handler"))?;
+    attention::install_handlers().map_err(host("Installing the signal handlers"))?;
     Machine::new(Control::new(socket)?).run()
 }

@@ -99,7 +99,8 @@ impl Vmm {
     fn descriptors(&self) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(self.proc("fd"))
             .unwrap()
-            .map(|entry| fs::read_link(entry.unwrap().path()).unwrap().display().to_string())
+            // One may have been closed since.
+            .filter_map(|entry| Some(fs::read_link(entry.ok()?.path()).ok()?.display().to_string()))
             .map(|name| name.split(":[").next().unwrap_or_default().to_owned())
             .collect();
         names.sort();
@@ -135,6 +136,7 @@ impl Vmm {
 
 struct Family {
     first: Vmm,
+    vcpus: u8,
     missing: Vec<MissingBarrier>,
     process: Child,
     directory: PathBuf,
@@ -172,7 +174,7 @@ fn halting_kernel() -> Vec<u8> {
 }
 
 /// `None` where this host has no KVM that makes VMs.
-fn boot(name: &str) -> Option<Family> {
+fn boot(name: &str, vcpus: u8) -> Option<Family> {
     let directory = std::env::temp_dir().join(format!("coppice-vmm-{name}-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
     let file = |name: &str, bytes: &[u8]| {
@@ -208,6 +210,7 @@ fn boot(name: &str) -> Option<Family> {
     let pid = process.id();
     let mut family = Family {
         first: Vmm { socket, pid },
+        vcpus,
         missing: Vec::new(),
         process,
         directory,
@@ -218,7 +221,7 @@ fn boot(name: &str) -> Option<Family> {
         initrd,
         image,
         memory_mib: 128,
-        vcpus: 1,
+        vcpus,
         disk: false,
         disk_reserve_bytes: 0,
         console_bytes_per_second: 64 * 1024,
@@ -256,7 +259,8 @@ fn frozen(family: &Family) -> Vec<String> {
 
 fn running(family: &Family) -> Vec<String> {
     let mut names = frozen(family);
-    names.extend(["anon_inode:kvm-vcpu:0", "anon_inode:kvm-vm"].map(str::to_owned));
+    names.push("anon_inode:kvm-vm".to_owned());
+    names.extend((0..family.vcpus).map(|id| format!("anon_inode:kvm-vcpu:{id}")));
     names.sort();
     names
 }
@@ -280,9 +284,35 @@ fn assert_descriptors(vmm: &Vmm, expected: &[String]) {
     assert_eq!(vmm.descriptors(), expected);
 }
 
+/// For KVM some kernels start a thread in the process that has a VM.
+fn assert_threads(vmm: &Vmm, expected: u8) {
+    let mine = || {
+        let threads = fs::read_dir(vmm.proc("task")).unwrap().flatten();
+        let names = threads.map(|thread| fs::read_to_string(thread.path().join("comm")).unwrap_or_default());
+        names.filter(|name| !name.starts_with("kvm-")).count()
+    };
+    for _ in 0..100 {
+        if mine() == usize::from(expected) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(mine(), usize::from(expected));
+}
+
 #[test]
 fn vmm_and_all_that_is_made_from_it_are_confined_and_hold_only_what_they_need() {
-    let Some(mut family) = boot("family") else { return };
+    family_is_confined("family", 1);
+}
+
+#[test]
+fn vmm_with_several_vcpus_is_confined_and_has_a_thread_for_each_while_it_runs() {
+    family_is_confined("threads", 4);
+}
+
+fn family_is_confined(name: &str, vcpus: u8) {
+    let Some(mut family) = boot(name, vcpus) else { return };
+    assert_threads(&family.first, vcpus);
     let missing = family.missing.clone();
     family.first.assert_confined(&missing);
     assert_descriptors(&family.first, &running(&family));
@@ -290,6 +320,7 @@ fn vmm_and_all_that_is_made_from_it_are_confined_and_hold_only_what_they_need() 
     family.first.park();
     family.first.assert_confined(&missing);
     assert_descriptors(&family.first, &frozen(&family));
+    assert_threads(&family.first, 1);
 
     let at_ns = host_time_ns();
     let (mut child, event) = family.first.make(&Command::Fork {
@@ -300,6 +331,7 @@ fn vmm_and_all_that_is_made_from_it_are_confined_and_hold_only_what_they_need() 
     assert!(matches!(event, Event::Started { learns: true, .. }), "{event:?}");
     child.assert_confined(&missing);
     assert_descriptors(&child, &running(&family));
+    assert_threads(&child, vcpus);
 
     child.lend(LentFile::Pagemap);
     child.send(&Command::Pause { when_idle: false }, None);
@@ -315,6 +347,8 @@ fn vmm_and_all_that_is_made_from_it_are_confined_and_hold_only_what_they_need() 
     assert!(matches!(event, Event::Parked { .. }), "{event:?}");
     copy.assert_confined(&missing);
     assert_descriptors(&copy, &frozen(&family));
+    assert_threads(&copy, 1);
+    assert_threads(&child, vcpus);
     assert_descriptors(&child, &running_with(&family, &child, &["pagemap", "statm"]));
 
     child.park();
@@ -327,7 +361,7 @@ fn vmm_and_all_that_is_made_from_it_are_confined_and_hold_only_what_they_need() 
 
 #[test]
 fn park_without_a_lent_file_is_refused_and_harms_nothing() {
-    let Some(mut family) = boot("unlent") else { return };
+    let Some(mut family) = boot("unlent", 1) else { return };
     family.first.send(&Command::Park, None);
     let event = family.first.event();
     assert!(

@@ -16,6 +16,9 @@ pub fn host_time_ns() -> u64 {
     u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Most vCPUs of a guest.
+pub const MAX_VCPUS: u8 = 4;
+
 /// What a new VMM process boots.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -189,7 +189,8 @@ impl Agent {
             Some("garbage") if faulty => return answer_as(socket, request.id, request.generation, "what?"),
             _ => {}
         }
-        if !self.keeps_boot_id && !(faulty && faults.has("same-boot-id")) {
+        let keeps = self.keeps_boot_id || (faulty && faults.has("same-boot-id"));
+        if !keeps {
             self.boot_id = match faulty && faults.has("fixed-boot-id") {
                 true => "boot-fixed".to_owned(),
                 false => format!("boot-{}-{}", std::process::id(), resume.generation),

@@ -24,7 +24,7 @@ fn unknown_method_is_refused_with_the_nearest_known() {
 fn bad_parameters_are_refused_by_name() {
     let daemon = Daemon::start();
     let mut client = daemon.client();
-    let cases: [(&str, Value, &str); 10] = [
+    let cases: [(&str, Value, &str); 11] = [
         ("sandbox.fork", map([("checkpoint", "cp".into())]), "missing field `n`"),
         (
             "sandbox.fork",
@@ -55,6 +55,16 @@ fn bad_parameters_are_refused_by_name() {
                 ("timeoutMs", 1.into()),
             ]),
             "`memoryMiB`",
+        ),
+        (
+            "sandbox.boot",
+            map([
+                ("image", "i".into()),
+                ("memoryMiB", 128.into()),
+                ("vcpus", 5.into()),
+                ("timeoutMs", 1.into()),
+            ]),
+            "`vcpus`",
         ),
         (
             "image.attach",

@@ -13,6 +13,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::reboot::{RebootMode, reboot};
 use nix::time::{ClockId, clock_gettime};
 
+mod cpus;
 mod disk;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -171,6 +172,13 @@ impl State {
                 "logging".to_owned()
             }
             "dcheck" => disk::check_log()?.to_string(),
+            "cpus" => cpus::online()?.to_string(),
+            "cpuload" => {
+                cpus::start_load()?;
+                "started".to_owned()
+            }
+            "cputurns" => cpus::turns(),
+            "cpufaults" => cpus::faults(),
             "dmesg" => dmesg()?,
             "port" => {
                 // User-mode output: the check against the task segment that emulated SVM gets wrong.

@@ -12,6 +12,7 @@ use crate::Rig;
 use crate::disk;
 use crate::refusals;
 use crate::rewind;
+use crate::vcpus;
 use crate::vmm::{Outcome, Vmm};
 
 type Check = fn(&mut Rig) -> Outcome<()>;
@@ -94,6 +95,11 @@ pub const ALL: &[(&str, Check)] = &[
         rewind::refusals,
     ),
     ("delta is what full dumps of both differ in", rewind::delta_is_exact),
+    (
+        "two vCPUs go on through park, fork, live checkpoint and pause",
+        vcpus::two_go_on,
+    ),
+    ("four vCPUs go on through a fork", vcpus::four_go_on),
     ("fifty children at once all answer", fifty_at_once),
     ("two hundred forks leave nothing behind", no_leaks),
 ];

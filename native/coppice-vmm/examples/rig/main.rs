@@ -1,6 +1,6 @@
 //! The VMM's integration tests and figures, for a host with working KVM (or an emulated one).
 //!
-//! `rig --vmm PATH --kernel VMLINUX --initrd CPIO --image FILE [--figures N] [--only TEXT]` prints one PASS or FAIL line a
+//! `rig --vmm PATH --kernel VMLINUX --initrd CPIO --image FILE [--figures N] [--only TEXT] [--vcpus N]` prints one PASS or FAIL line a
 //! check, then stage timings, and exits with 1 where a check failed. As the first process of a machine it takes the files
 //! that `test/vmm.e2e.test.ts` puts beside it, and powers the machine off. The initrd is the `guest` example as `/init` with
 //! `/modules/order` naming the virtio modules beside it.
@@ -19,6 +19,7 @@ mod figures;
 mod host;
 mod refusals;
 mod rewind;
+mod vcpus;
 mod vmm;
 
 /// What every check starts from. The machines that it boots have a disk.
@@ -69,12 +70,11 @@ fn main() -> ExitCode {
         return run(&env::args().skip(1).collect::<Vec<_>>());
     }
     match host::set_up() {
-        // What the kernel's command line has behind ` -- ` comes here.
-        Ok(()) => drop(run(&IN_INITRAMFS
-            .map(str::to_owned)
-            .into_iter()
-            .chain(env::args().skip(1))
-            .collect::<Vec<_>>())),
+        Ok(()) => {
+            let fixed = IN_INITRAMFS.into_iter().map(str::to_owned);
+            // What follows `--` on the kernel's command line.
+            run(&fixed.chain(env::args().skip(1)).collect::<Vec<_>>());
+        }
         Err(error) => println!("FAIL host: {error}"),
     }
     host::power_off();
@@ -104,7 +104,7 @@ fn run(arguments: &[String]) -> ExitCode {
         initrd,
         image,
         memory_mib,
-        vcpus: 1,
+        vcpus: option("--vcpus").and_then(|text| text.parse().ok()).unwrap_or(1),
         disk: false,
         disk_reserve_bytes: 0,
         console_bytes_per_second: 64 * 1024,

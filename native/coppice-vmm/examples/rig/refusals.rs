@@ -80,6 +80,13 @@ pub fn bad_boots_are_refused(rig: &mut Rig) -> Outcome<()> {
         ),
         (
             coppice_wire::vmm::BootConfig {
+                vcpus: 5,
+                ..good.clone()
+            },
+            "VMM_BAD_SIZE",
+        ),
+        (
+            coppice_wire::vmm::BootConfig {
                 kernel: "/nowhere".into(),
                 ..good.clone()
             },

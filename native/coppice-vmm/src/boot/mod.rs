@@ -33,6 +33,9 @@ const E820_RESERVED: u32 = 2;
 const BASE_COMMAND_LINE: &str = "console=ttyS0 reboot=a panic=-1 quiet \
     tsc=reliable nowatchdog sysctl.vm.compaction_proactiveness=0";
 
+/// Interrupts go to the first vCPU, whose exits need no other thread.
+const SEVERAL_VCPUS: &str = " irqaffinity=0";
+
 /// Bytes of the initramfs that are copied at once.
 const COPY_BYTES: usize = 1 << 20;
 
@@ -69,7 +72,7 @@ pub fn load(ram: &GuestRam, payload: &Payload<'_>) -> Result<u64, BootError> {
     let low_end = ram.regions()[0].bytes;
     let (entry, kernel_end) = load_kernel(memory, payload.kernel)?;
     let initrd = load_initrd(memory, payload.initrd, kernel_end, low_end)?;
-    let command_line = write_command_line(memory, payload.extra_command_line)?;
+    let command_line = write_command_line(memory, payload)?;
     memory.write_slice(
         &acpi::tables(payload.vcpus, payload.virtio_devices),
         GuestAddress(TABLES_START),
@@ -128,8 +131,9 @@ fn load_initrd(memory: &Memory, path: &Path, kernel_end: u64, low_end: u64) -> R
     Ok(start..start + length)
 }
 
-fn write_command_line(memory: &Memory, extra: &str) -> Result<u32, BootError> {
-    let line = format!("{BASE_COMMAND_LINE} {extra}");
+fn write_command_line(memory: &Memory, payload: &Payload<'_>) -> Result<u32, BootError> {
+    let for_several = if payload.vcpus > 1 { SEVERAL_VCPUS } else { "" };
+    let line = format!("{BASE_COMMAND_LINE}{for_several} {}", payload.extra_command_line);
     let line = line.trim();
     if line.len() > COMMAND_LINE_MAX {
         return Err(BootError::CommandLine { length: line.len() });

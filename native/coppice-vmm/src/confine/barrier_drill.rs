@@ -14,9 +14,9 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, Uid, geteuid, gethostname, getresuid, setresuid};
 
-use crate::confine::drill::{End, attempt, inside, outside, require};
+use crate::confine::drill::{End, attempt, confine, inside, outside, require};
 use crate::confine::privileges::{CAPABILITY_VERSION, CapabilityHeader, CapabilitySet, FIRST_ID};
-use crate::confine::{Barrier, ConfineError, Missing, before_the_filter, confine, descriptors, landlock, limits};
+use crate::confine::{Barrier, ConfineError, Missing, before_the_filter, descriptors, landlock, limits};
 
 type Confined = Result<Vec<Missing>, ConfineError>;
 

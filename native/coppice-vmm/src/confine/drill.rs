@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 
-use crate::confine::{ConfineError, Missing};
+use crate::confine::{self, ConfineError, Missing, Threads};
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,16 @@ pub enum End {
 pub static FORKS: RwLock<()> = RwLock::new(());
 
 const UNPREPARED: i32 = 250;
+
+/// As a VMM whose guest has one vCPU.
+pub fn confine(kept: &[BorrowedFd<'_>]) -> Result<Vec<Missing>, ConfineError> {
+    confine::confine(kept, Threads::None)
+}
+
+/// As one whose guest has several.
+pub fn confine_with_threads(kept: &[BorrowedFd<'_>]) -> Result<Vec<Missing>, ConfineError> {
+    confine::confine(kept, Threads::ForVcpus)
+}
 
 /// A system call with its arguments: `Ok` where it worked.
 pub fn attempt(call: i64, arguments: [usize; 6]) -> io::Result<usize> {

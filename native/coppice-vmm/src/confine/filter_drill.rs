@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use coppice_wire::vmm::{Event, LentFile, host_time_ns};
@@ -12,8 +12,11 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use vm_memory::{Bytes, GuestAddress};
 
-use crate::confine::confine;
-use crate::confine::drill::{End, Inside, attempt, inside, inside_with_peer, outside, require};
+use crate::attention;
+use crate::confine::drill::{
+    End, Inside, attempt, confine, confine_with_threads, inside, inside_with_peer, outside, require,
+};
+use crate::confine::{ConfineError, Missing};
 use crate::control::{Control, ControlError};
 use crate::devices::drilled::{Buffer, Scatter};
 use crate::devices::fixture;
@@ -21,6 +24,8 @@ use crate::fork::{Side, die_with_parent, fork_sibling};
 use crate::hot::{HotPages, Progress};
 use crate::lent::Lent;
 use crate::memory::{GuestRam, MIN_MEMORY_MIB, PAGE_BYTES};
+use crate::secondaries::drilled::VcpuThread;
+use crate::secondaries::{CALL, FLAGS};
 
 const PASSWD: *const libc::c_char = c"/etc/passwd".as_ptr();
 const ROOT: *const libc::c_char = c"/".as_ptr();
@@ -211,6 +216,99 @@ fn call_that_no_vmm_makes_kills_it() {
     assert!(rows.len() > 100 && crossed.is_empty(), "{crossed:?}");
 }
 
+/// Beside what nobody may: what would make more of threads than one for each vCPU.
+fn forbidden_with_threads() -> Vec<Row> {
+    let clone = |flags: u64| [flags as usize, 0, 0, 0, 0, 0];
+    let futex = |operation: i32| [0, operation as usize, 0, 0, 0, 0];
+    let signal = |signal: Signal| [NO_PID, NO_PID, signal as usize, 0, 0, 0];
+    let mut rows = forbidden();
+    rows.retain(|(name, ..)| *name != "futex");
+    let (new_user, settls) = (libc::CLONE_NEWUSER as u64, libc::CLONE_SETTLS as u64);
+    rows.extend([
+        (
+            "clone of a thread in a namespace",
+            libc::SYS_clone,
+            clone(FLAGS | new_user),
+        ),
+        ("clone of a thread with storage", libc::SYS_clone, clone(FLAGS | settls)),
+        (
+            "clone of a process that shares memory",
+            libc::SYS_clone,
+            clone(libc::CLONE_VM as u64),
+        ),
+        ("futex FUTEX_LOCK_PI", libc::SYS_futex, futex(libc::FUTEX_LOCK_PI)),
+        (
+            "futex FUTEX_CMP_REQUEUE",
+            libc::SYS_futex,
+            futex(libc::FUTEX_CMP_REQUEUE),
+        ),
+        ("tgkill with SIGTERM", libc::SYS_tgkill, signal(Signal::SIGTERM)),
+        ("set_robust_list", libc::SYS_set_robust_list, [0; 6]),
+        ("rseq", libc::SYS_rseq, [0; 6]),
+    ]);
+    rows
+}
+
+#[test]
+fn call_that_no_vmm_with_threads_makes_kills_it() {
+    let crossed: Vec<_> = forbidden_with_threads()
+        .into_iter()
+        .map(|(name, call, arguments)| (name, inside(confine_with_threads, |_| attempt(call, arguments))))
+        .filter(|(_, end)| *end != End::Killed(Signal::SIGSYS))
+        .collect();
+    assert!(crossed.is_empty(), "{crossed:?}");
+}
+
+/// Makes the thread of a vCPU, whose descriptor is none, has it run, stops it and ends it.
+fn threads_work(inside: Inside) -> io::Result<usize> {
+    let mut immediate_exit = 0;
+    for _ in 0..3 {
+        // SAFETY: both live longer than the thread, which ends with this turn.
+        let thread = unsafe { VcpuThread::start(inside.socket.as_raw_fd(), &raw mut immediate_exit) }?;
+        thread.run();
+        thread.call();
+        thread.wait();
+        thread.complete();
+        require(thread.result() == Some(libc::ENOTTY))?;
+    }
+    Ok(0)
+}
+
+#[test]
+fn threads_of_vcpus_work_where_there_are_several_and_only_there() {
+    // Inherited, as by a VMM's forks.
+    attention::install_handlers().unwrap();
+    assert_eq!(inside(confine_with_threads, threads_work), End::Crossed);
+    assert_eq!(inside(confine_with_threads, control_works), End::Crossed);
+    assert_eq!(inside(confine, threads_work), End::Killed(Signal::SIGSYS));
+    for call in [CALL, Signal::SIGIO] {
+        let end = inside(confine, |_| {
+            attempt(libc::SYS_tgkill, [NO_PID, NO_PID, call as usize, 0, 0, 0])
+        });
+        assert_eq!(end, End::Killed(Signal::SIGSYS));
+    }
+}
+
+#[test]
+fn fork_of_a_process_with_threads_has_one_and_works() {
+    attention::install_handlers().unwrap();
+    let mut immediate_exit = 0;
+    let flag = &raw mut immediate_exit;
+    let start = |inside: &Inside| {
+        // SAFETY: both live until the thread is dropped.
+        let thread = unsafe { VcpuThread::start(inside.socket.as_raw_fd(), flag) }?;
+        thread.run();
+        Ok(thread)
+    };
+    let (template, child) = ends_of_family(confine_with_threads, start, |inside, thread| {
+        // Of the parent's thread it has the memory, and gives that back.
+        drop(thread);
+        memory_works(inside)
+    });
+    assert_eq!(template, End::Crossed);
+    assert!(matches!(child, WaitStatus::Exited(_, 0)), "{child:?}");
+}
+
 #[test]
 fn i386_call_kills_it_or_does_not_exist() {
     let end = inside(confine, |_| {
@@ -352,16 +450,24 @@ fn base_is_frozen_counted_and_learnt_from_with_lent_files() {
     assert_eq!(end, End::Crossed);
 }
 
-/// Ends of a confined process and of what it forked, which does `attempt`.
-fn ends_of_family(attempt: impl Fn(Inside) -> io::Result<usize>) -> (End, WaitStatus) {
-    let (end, mut peer) = inside_with_peer(confine, |inside| match fork_sibling()? {
-        Side::Parent { child } => {
-            send(inside.socket.as_raw_fd(), &child.to_ne_bytes(), MsgFlags::MSG_NOSIGNAL)?;
-            Ok(0)
-        }
-        Side::Child => {
-            die_with_parent()?;
-            attempt(inside)
+/// Ends of a confined process and of what it forked, which does `attempt` with what its parent has
+/// prepared.
+fn ends_of_family<T>(
+    confine: fn(&[BorrowedFd<'_>]) -> Result<Vec<Missing>, ConfineError>,
+    prepare: impl FnOnce(&Inside) -> io::Result<T>,
+    attempt: impl FnOnce(Inside, T) -> io::Result<usize>,
+) -> (End, WaitStatus) {
+    let (end, mut peer) = inside_with_peer(confine, |inside| {
+        let prepared = prepare(&inside)?;
+        match fork_sibling()? {
+            Side::Parent { child } => {
+                send(inside.socket.as_raw_fd(), &child.to_ne_bytes(), MsgFlags::MSG_NOSIGNAL)?;
+                Ok(0)
+            }
+            Side::Child => {
+                die_with_parent()?;
+                attempt(inside, prepared)
+            }
         }
     });
     let mut pid = [0; 4];
@@ -372,10 +478,14 @@ fn ends_of_family(attempt: impl Fn(Inside) -> io::Result<usize>) -> (End, WaitSt
 
 #[test]
 fn fork_of_a_confined_process_works_and_is_confined() {
-    let (template, child) = ends_of_family(memory_works);
+    let (template, child) = ends_of_family(confine, |_| Ok(()), |inside, ()| memory_works(inside));
     assert_eq!(template, End::Crossed);
     assert!(matches!(child, WaitStatus::Exited(_, 0)), "{child:?}");
-    let (template, child) = ends_of_family(|_| attempt(libc::SYS_socket, [1, 1, 0, 0, 0, 0]));
+    let (template, child) = ends_of_family(
+        confine,
+        |_| Ok(()),
+        |_, ()| attempt(libc::SYS_socket, [1, 1, 0, 0, 0, 0]),
+    );
     assert_eq!(template, End::Crossed);
     assert!(
         matches!(child, WaitStatus::Signaled(_, Signal::SIGSYS, false)),

@@ -6,13 +6,13 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::stat::{Mode, umask};
 
-/// A VMM has eleven descriptors: streams, socket, memory, image, KVM, VM, vCPU, and two that are lent. Its disk has two of
+/// A VMM has up to fourteen descriptors: streams, socket, memory, image, KVM, VM, vCPUs, and two that are lent. Its disk has two of
 /// the extent that it writes to, and one of each that it has inherited, of which there are at most 41 (`Store::adopt`).
 /// While it forks it has both sockets. The rest is room for messages that carry descriptors.
 pub const OPEN_FILES: rlim_t = 64;
 
-/// Processes of one user of its own: a template's whole family, and KVM's worker of each. Far above what a host's memory
-/// holds, far below what its process table does.
+/// Processes of one user of its own: a template's whole family, with the threads of vCPUs and KVM's worker of each. Far
+/// above what a host's memory holds, far below what its process table does.
 const PROCESSES: rlim_t = 65_536;
 
 /// `own_user`: no other processes count against the limit on processes.

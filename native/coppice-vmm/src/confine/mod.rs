@@ -94,12 +94,25 @@ impl From<&Missing> for MissingBarrier {
 
 pub use limits::file_size as bound_file_size;
 
+/// Whether a VMM will make threads, for which it needs system calls that it has no other use for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Threads {
+    None,
+    ForVcpus,
+}
+
+impl Threads {
+    pub fn of(vcpus: u8) -> Self {
+        if vcpus > 1 { Self::ForVcpus } else { Self::None }
+    }
+}
+
 /// Confines this process, which must have one thread, for good. Beside the standard streams only the descriptors in
 /// `kept` stay open. Returns what this host does not allow; an error leaves the process confined in part.
-pub fn confine(kept: &[BorrowedFd<'_>]) -> Result<Vec<Missing>, ConfineError> {
+pub fn confine(kept: &[BorrowedFd<'_>], threads: Threads) -> Result<Vec<Missing>, ConfineError> {
     let mut missing = before_the_filter(kept)?;
     missing.extend(landlock::restrict());
-    seccomp::install()?;
+    seccomp::install(threads)?;
     Ok(missing)
 }
 

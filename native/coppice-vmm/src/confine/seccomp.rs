@@ -8,18 +8,22 @@ use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule, TargetArch, apply_filter,
 };
 
-use crate::confine::ConfineError;
-use crate::confine::syscalls::{ALLOWED, When};
+use crate::confine::syscalls::{ALLOWED, FOR_THREADS, When};
+use crate::confine::{ConfineError, Threads};
 
 /// Switches the filter on, for this process and all that it forks.
-pub fn install() -> Result<(), ConfineError> {
-    let program = program().map_err(seccompiler::Error::from)?;
+pub fn install(threads: Threads) -> Result<(), ConfineError> {
+    let program = program(threads).map_err(seccompiler::Error::from)?;
     Ok(apply_filter(&program)?)
 }
 
-fn program() -> Result<BpfProgram, BackendError> {
+fn program(threads: Threads) -> Result<BpfProgram, BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    for allowed in ALLOWED {
+    let for_threads = match threads {
+        Threads::None => &[],
+        Threads::ForVcpus => FOR_THREADS,
+    };
+    for allowed in ALLOWED.iter().chain(for_threads) {
         rules.entry(allowed.call).or_default().extend(rules_for(&allowed.when)?);
     }
     let (otherwise, on_match) = (SeccompAction::KillProcess, SeccompAction::Allow);
@@ -57,16 +61,26 @@ fn rules_for(when: &When) -> Result<Vec<SeccompRule>, BackendError> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::confine::syscalls::Allowed;
+
+    const TWINS: &str = "an entry without conditions would void its twin's";
 
     #[test]
     fn program_is_made_and_every_call_is_listed_once() {
-        assert!(program().unwrap().len() > ALLOWED.len());
-        let calls: std::collections::BTreeSet<i64> = ALLOWED.iter().map(|allowed| allowed.call).collect();
-        assert_eq!(
-            calls.len(),
-            ALLOWED.len(),
-            "an entry without conditions would void its twin's"
-        );
+        assert!(program(Threads::None).unwrap().len() > ALLOWED.len());
+        assert!(program(Threads::ForVcpus).unwrap().len() > program(Threads::None).unwrap().len());
+        for list in [ALLOWED, FOR_THREADS] {
+            let calls: BTreeSet<i64> = list.iter().map(|allowed| allowed.call).collect();
+            assert_eq!(calls.len(), list.len(), "{TWINS}");
+        }
+        let unconditional = |list: &[Allowed]| -> BTreeSet<i64> {
+            let always = list.iter().filter(|allowed| matches!(allowed.when, When::Always));
+            always.map(|allowed| allowed.call).collect()
+        };
+        let calls: BTreeSet<i64> = ALLOWED.iter().map(|allowed| allowed.call).collect();
+        assert!(unconditional(FOR_THREADS).is_disjoint(&calls), "{TWINS}");
     }
 }

@@ -1,7 +1,9 @@
 //! The system calls of a VMM whose guest runs, and of everything forked from it. Each entry says who makes the call;
-//! what nobody makes is not here. With one thread no lock is contended for: there are no futex calls.
+//! what nobody makes is not here. No lock is contended for: the threads of vCPUs take none.
 
 use kvm_bindings::*;
+
+use crate::secondaries;
 
 /// What a call's arguments must be. Arguments that the kernel takes as 32 bits are compared as such.
 pub enum When {
@@ -84,6 +86,24 @@ pub const ALLOWED: &[Allowed] = &[
     allow(libc::SYS_tgkill, OneOf(2, &[libc::SIGABRT as u32])),
     // Time, where the host's clock can't be read without a call.
     allow(libc::SYS_clock_gettime, Always),
+];
+
+/// Beside them, where the guest has several vCPUs. The threads begin and end with their machine, and make no other calls
+/// than `KVM_RUN` and these.
+#[rustfmt::skip]
+pub const FOR_THREADS: &[Allowed] = &[
+    // A thread for a vCPU, and no other: all flags that make it a thread, no storage of its own.
+    allow(libc::SYS_clone, Exactly(&[(0, secondaries::FLAGS), (2, 0), (4, 0)])),
+    // Handing the vCPU to its thread and back; the thread's end.
+    allow(libc::SYS_futex, OneOf(1, &[
+        (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as u32, (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as u32,
+        libc::FUTEX_WAIT as u32,
+    ])),
+    // The thread calls the main thread, which calls the thread.
+    allow(libc::SYS_tgkill, OneOf(2, &[libc::SIGIO as u32, secondaries::CALL as u32])),
+    allow(libc::SYS_exit, Always),
+    // By what the counters of vCPUs differ.
+    allow(libc::SYS_ioctl, OneOf(1, &[write::<kvm_device_attr>(0xe2)])), // KVM_GET_DEVICE_ATTR
 ];
 
 /// Those of `fork::fork_sibling`.

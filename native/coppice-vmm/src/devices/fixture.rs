@@ -2,7 +2,8 @@
 
 use virtio_bindings::virtio_mmio::*;
 use virtio_bindings::virtio_ring::{VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
-use vm_memory::{Bytes, GuestAddress};
+use vm_memory::mmap::MmapRegionBuilder;
+use vm_memory::{Bytes, GuestAddress, GuestRegionMmap};
 
 use crate::devices::ring::Abuse;
 use crate::devices::transport::{Device, Transport};
@@ -21,7 +22,11 @@ const AVAILABLE: u64 = 0x1000;
 const USED: u64 = 0x2000;
 
 pub fn memory() -> Memory {
-    Memory::from_ranges(&[(GuestAddress(0), 1 << 20), (GuestAddress(HIGH), 1 << 20)]).unwrap()
+    let regions = [0, HIGH].map(|start| {
+        let mapping = MmapRegionBuilder::new_with_bitmap(1 << 20, None).build().unwrap();
+        GuestRegionMmap::new(mapping, GuestAddress(start)).unwrap()
+    });
+    Memory::from_regions(regions.into()).unwrap()
 }
 
 /// `(address, length, flags, next)` of a descriptor.

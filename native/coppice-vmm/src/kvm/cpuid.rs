@@ -3,14 +3,14 @@
 use kvm_bindings::{CpuId, KVM_MAX_CPUID_ENTRIES, kvm_cpuid_entry2};
 use kvm_ioctls::{Cap, Kvm};
 
-use crate::kvm::{KvmError, Named};
+use crate::kvm::{KvmError, Named, topology};
 
-const FEATURES: u32 = 0x1;
+pub const FEATURES: u32 = 0x1;
 const PERFORMANCE: u32 = 0xa;
-const TOPOLOGY: u32 = 0xb;
-const TOPOLOGY_V2: u32 = 0x1f;
+pub const TOPOLOGY: u32 = 0xb;
+pub const TOPOLOGY_V2: u32 = 0x1f;
 const KVM_FEATURES: u32 = 0x4000_0001;
-const EXTENDED_FEATURES: u32 = 0x8000_0001;
+pub const EXTENDED_FEATURES: u32 = 0x8000_0001;
 const POWER: u32 = 0x8000_0007;
 const PERFORMANCE_AMD: u32 = 0x8000_0022;
 
@@ -56,8 +56,12 @@ fn adjust(entry: &mut kvm_cpuid_entry2, deadline: bool) {
     }
 }
 
-/// The CPUID of one vCPU: the machine's with its own APIC id.
-pub fn for_vcpu(cpuid: &CpuId, id: u8) -> CpuId {
+/// The CPUID of one of `vcpus` vCPUs: the machine's with its own APIC id and, where there are several, their topology. The
+/// host's says how many processors the host has.
+pub fn for_vcpu(cpuid: &CpuId, id: u8, vcpus: u8) -> Result<CpuId, KvmError> {
+    if vcpus > 1 {
+        return topology::for_vcpu(cpuid, id, vcpus);
+    }
     let mut cpuid = cpuid.clone();
     for entry in cpuid.as_mut_slice() {
         match entry.function {
@@ -66,7 +70,7 @@ pub fn for_vcpu(cpuid: &CpuId, id: u8) -> CpuId {
             _ => {}
         }
     }
-    cpuid
+    Ok(cpuid)
 }
 
 #[cfg(test)]
@@ -107,7 +111,7 @@ mod tests {
             ebx: 0xff12_3456,
             ..Default::default()
         };
-        let cpuid = for_vcpu(&CpuId::from_entries(&[entry]).unwrap(), 3);
+        let cpuid = for_vcpu(&CpuId::from_entries(&[entry]).unwrap(), 3, 1).unwrap();
         assert_eq!(cpuid.as_slice()[0].ebx, 0x0312_3456);
     }
 }

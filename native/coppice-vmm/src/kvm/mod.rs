@@ -3,6 +3,7 @@
 mod cpuid;
 mod msrs;
 mod state;
+mod topology;
 mod tsc;
 mod vm;
 

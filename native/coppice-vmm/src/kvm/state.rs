@@ -7,8 +7,9 @@ use kvm_bindings::*;
 use kvm_ioctls::{VcpuFd, VmFd};
 use serde::{Deserialize, Serialize};
 
+use crate::kvm::tsc::Counters;
 use crate::kvm::vm::LiveVm;
-use crate::kvm::{KvmError, MsrList, Named, msrs, tsc};
+use crate::kvm::{KvmError, MsrList, Named, msrs};
 
 const IRQCHIPS: [u32; 3] = [KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, KVM_IRQCHIP_IOAPIC];
 
@@ -20,6 +21,7 @@ const AVAILABLE_TASK: u8 = 9;
 pub struct VmState {
     irqchips: Vec<kvm_irqchip>,
     clock: GuestClock,
+    counters: Counters,
     vcpus: Vec<VcpuState>,
 }
 
@@ -64,7 +66,6 @@ struct VcpuState {
     lapic: Box<kvm_lapic_state>,
     msrs: Msrs,
     deadline: Option<Msrs>,
-    tsc: u64,
     events: kvm_vcpu_events,
 }
 
@@ -72,14 +73,14 @@ struct VcpuState {
 /// meanwhile need not be caught up with, and no kernel has to take a leap that overflows its arithmetic.
 pub struct StoppedClocks {
     monotonic: GuestClock,
-    counters: Vec<u64>,
+    counters: Counters,
 }
 
 impl StoppedClocks {
     pub fn read(live: &LiveVm) -> Result<Self, KvmError> {
         Ok(Self {
             monotonic: GuestClock::read(&live.vm)?,
-            counters: live.vcpus.iter().map(tsc::read).collect::<Result<_, _>>()?,
+            counters: Counters::read(&live.vcpus)?,
         })
     }
 
@@ -90,10 +91,7 @@ impl StoppedClocks {
     /// They go on as of host time `at_ns`.
     pub fn set(&self, live: &LiveVm, at_ns: u64) -> Result<(), KvmError> {
         self.monotonic.set(&live.vm, at_ns)?;
-        live.vcpus
-            .iter()
-            .zip(&self.counters)
-            .try_for_each(|(vcpu, counter)| tsc::write(vcpu, *counter))
+        self.counters.write(&live.vcpus)
     }
 }
 
@@ -114,8 +112,14 @@ impl VmState {
             live.vm.get_irqchip(&mut chip).named("KVM_GET_IRQCHIP")?;
             irqchips.push(chip);
         }
+        let counters = Counters::read(&live.vcpus)?;
         let clock = GuestClock::read(&live.vm)?;
-        Ok(Self { irqchips, clock, vcpus })
+        Ok(Self {
+            irqchips,
+            clock,
+            counters,
+            vcpus,
+        })
     }
 
     /// Host time at which the machine stopped.
@@ -129,6 +133,8 @@ impl VmState {
             live.vm.set_irqchip(chip).named("KVM_SET_IRQCHIP")?;
         }
         self.clock.set(&live.vm, at_ns)?;
+        // Before the timers' deadlines, which are times of these counters.
+        self.counters.write(&live.vcpus)?;
         for (vcpu, state) in live.vcpus.iter().zip(&self.vcpus) {
             state.restore(vcpu)?;
         }
@@ -149,7 +155,6 @@ impl VcpuState {
         let msrs = list.read(vcpu)?;
         let deadline = msrs.as_slice().iter().find(|entry| entry.index == msrs::TSC_DEADLINE);
         let deadline = deadline.map(|entry| Msrs::from_entries(&[*entry])).transpose()?;
-        let tsc = tsc::read(vcpu)?;
         // Last, as everything above may still change what is pending.
         let events = vcpu.get_vcpu_events().named("KVM_GET_VCPU_EVENTS")?;
         Ok(Self {
@@ -162,7 +167,6 @@ impl VcpuState {
             lapic,
             msrs,
             deadline,
-            tsc,
             events,
         })
     }
@@ -176,7 +180,6 @@ impl VcpuState {
         unsafe { vcpu.set_xsave(&self.xsave) }.named("KVM_SET_XSAVE")?;
         vcpu.set_regs(&self.regs).named("KVM_SET_REGS")?;
         vcpu.set_debug_regs(&self.debug_regs).named("KVM_SET_DEBUGREGS")?;
-        tsc::write(vcpu, self.tsc)?;
         msrs::write(vcpu, &self.msrs)?;
         vcpu.set_lapic(&self.lapic).named("KVM_SET_LAPIC")?;
         vcpu.set_vcpu_events(&self.events).named("KVM_SET_VCPU_EVENTS")?;

@@ -6,6 +6,7 @@ use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
 use crate::boot::registers;
 use crate::kvm::{KvmError, Named, cpuid, msrs};
 use crate::memory::{GuestRam, RamRegion};
+use crate::secondaries::Secondaries;
 use crate::stages::Stopwatch;
 
 /// Three pages that Intel processors need for real mode; below the local APIC, in the MMIO hole.
@@ -38,9 +39,11 @@ pub fn check_capabilities(kvm: &Kvm) -> Result<(), KvmError> {
 /// A VM over this process's guest RAM. It can't outlive the process or go to another one: KVM ties it to its maker's
 /// address space.
 pub struct LiveVm {
+    /// First, so that their threads end before the vCPUs do.
+    pub secondaries: Secondaries,
     pub vm: VmFd,
     pub vcpus: Vec<VcpuFd>,
-    /// Whether the last entry into the guest ended in an exit whose second half the next entry will do.
+    /// Whether the first vCPU's last entry into the guest ended in an exit whose second half the next entry will do.
     pub is_exit_open: bool,
 }
 
@@ -64,12 +67,15 @@ impl LiveVm {
         let vcpus = (0..vcpus)
             .map(|id| {
                 let vcpu = vm.create_vcpu(id.into()).named("KVM_CREATE_VCPU")?;
-                vcpu.set_cpuid2(&cpuid::for_vcpu(cpuid, id)).named("KVM_SET_CPUID2")?;
+                vcpu.set_cpuid2(&cpuid::for_vcpu(cpuid, id, vcpus)?)
+                    .named("KVM_SET_CPUID2")?;
                 Ok(vcpu)
             })
             .collect::<Result<_, KvmError>>()?;
         stopwatch.lap("vcpus");
+        let secondaries = Secondaries::default();
         Ok(Self {
+            secondaries,
             vm,
             vcpus,
             is_exit_open: false,

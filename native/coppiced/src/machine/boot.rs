@@ -14,7 +14,7 @@ use crate::limits::{GuestLimits, Limits};
 use crate::machine::control_socket::control_socket;
 use crate::machine::custody::Custody;
 use crate::machine::handout::{HandOut, HandOutError, hand_out, micros_since};
-use crate::machine::priority::Worth;
+use crate::machine::priority::{Threads, Worth};
 use crate::machine::process::{Ending, Role, VmmError, VmmProcess, expect_answer, vmm_stages};
 use crate::machine::sandbox::{Sandbox, SandboxError};
 use crate::machine::spawn::{SpawnError, spawn_vmm};
@@ -114,6 +114,7 @@ pub async fn boot(host: &Rc<Host>, session: &Session, spec: BootSpec) -> Result<
     let custody = Custody::new(host, &sandbox);
     host.reaper.register(spawn_vmm(&host.config.vmm, theirs)?, &process);
     process.set_worth(Worth::Sandbox);
+    process.set_threads(Threads::of(spec.vcpus));
     hold_to_limits(host, &sandbox, &spec.limits);
     tracing::info!(sandbox = sandbox.id, image = %spec.image.display(), memory_mib = spec.memory_mib, "Booting");
 

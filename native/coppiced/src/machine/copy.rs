@@ -78,6 +78,7 @@ pub async fn copy(host: &Rc<Host>, sandbox: &Sandbox, name: Option<String>) -> R
     let (ours, theirs) = control_socket().map_err(SpawnError::Socket)?;
     let generation = sandbox.process.agent.generation();
     let process = supervise(host, ours, Role::Checkpoint(id.clone()), generation);
+    process.set_threads(sandbox.process.threads());
     let orphan = Orphan {
         host,
         process: Some(Rc::clone(&process)),

@@ -100,6 +100,7 @@ pub async fn fork_child(
         Some(checkpoint),
     ));
     let custody = Custody::new(host, &sandbox);
+    process.set_threads(checkpoint.process.threads());
 
     let urgency = if spec.run_ahead {
         Urgency::Background

@@ -24,6 +24,19 @@ pub enum Worth {
     Checkpoint,
 }
 
+/// A priority is a thread's, and a VMM with several vCPUs has several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Threads {
+    One,
+    Several,
+}
+
+impl Threads {
+    pub fn of(vcpus: u8) -> Self {
+        if vcpus > 1 { Self::Several } else { Self::One }
+    }
+}
+
 /// Whether this daemon may give a process back the priority that it took from it.
 pub fn may_raise_priority() -> bool {
     static MAY: OnceLock<bool> = OnceLock::new();
@@ -47,7 +60,7 @@ pub fn set_worth(pid: Pid, worth: Worth) {
 /// Whether somebody waits for what the process does now. A hint to the scheduler, which a daemon that may not raise
 /// priorities does without: what it lowered it could not raise again. `pid`: a child that is not collected yet.
 /// `foreground_nice`: its priority when somebody waits.
-pub fn set_urgency(pid: Pid, urgency: Urgency, foreground_nice: i32) {
+pub fn set_urgency(pid: Pid, urgency: Urgency, threads: Threads, foreground_nice: i32) {
     if !may_raise_priority() {
         return;
     }
@@ -55,6 +68,19 @@ pub fn set_urgency(pid: Pid, urgency: Urgency, foreground_nice: i32) {
         Urgency::Foreground => foreground_nice,
         Urgency::Background => BACKGROUND_NICE,
     };
-    // SAFETY: takes no pointers.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, pid.as_raw().unsigned_abs(), nice) };
+    let set = |thread: u32| {
+        // SAFETY: takes no pointers.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, nice) };
+    };
+    // First, because threads that it makes from now on inherit it.
+    set(pid.as_raw().unsigned_abs());
+    if threads == Threads::Several {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        tasks
+            .filter_map(|task| task.file_name().to_str()?.parse().ok())
+            .for_each(set);
+    }
 }

@@ -19,7 +19,7 @@ use crate::machine::agent_link::{AgentLink, Cut};
 use crate::machine::console::Console;
 use crate::machine::extent_grant::ExtentGrant;
 use crate::machine::lend::{self, Lending, Packets};
-use crate::machine::priority::{self, Urgency, Worth};
+use crate::machine::priority::{self, Threads, Urgency, Worth};
 use crate::outbox::Outbox;
 
 /// Why a VMM process is no more.
@@ -173,6 +173,7 @@ pub struct VmmProcess {
     pub console: RefCell<Console>,
     pub role: RefCell<Role>,
     pid: Cell<Option<Pid>>,
+    threads: Cell<Threads>,
     pub extent: ExtentGrant,
     /// The limits that it is held to.
     pub held: Held,
@@ -236,6 +237,7 @@ impl VmmProcess {
             console: RefCell::default(),
             role: RefCell::new(role),
             pid: Cell::new(None),
+            threads: Cell::new(Threads::One),
             extent: ExtentGrant::default(),
             held: Held::default(),
             foreground_nice: Cell::new(0),
@@ -261,6 +263,14 @@ impl VmmProcess {
     pub fn begin_life(&self) {
         self.agent.forget_clock();
         self.extent.reopen();
+    }
+
+    pub fn threads(&self) -> Threads {
+        self.threads.get()
+    }
+
+    pub fn set_threads(&self, threads: Threads) {
+        self.threads.set(threads);
     }
 
     pub fn set_learns(&self, learns: bool) {
@@ -325,7 +335,7 @@ impl VmmProcess {
 
     pub fn set_urgency(&self, urgency: Urgency) {
         if let Some(pid) = self.living_pid() {
-            priority::set_urgency(pid, urgency, self.foreground_nice.get());
+            priority::set_urgency(pid, urgency, self.threads.get(), self.foreground_nice.get());
         }
     }
 

@@ -65,7 +65,9 @@ impl Typed for WholeError {
                 Spec::new("INVALID_ARGUMENT", FaultDomain::User).remedy("Call baseline.save first.")
             }
             WholeError::Vmm(_) => Spec::new("VMM_FAILED", FaultDomain::Host).retryable(),
-            WholeError::Descriptor(_) => Spec::new("HOST_FULL", FaultDomain::Host).retryable(),
+            WholeError::Descriptor(_) => Spec::new("HOST_FULL", FaultDomain::Host)
+                .retryable()
+                .remedy("Close sandboxes, or raise the limit on open files (ulimit -n)."),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use coppice_wire::Value;
 use coppice_wire::blank::Blank;
-use coppice_wire::vmm::{Command, Event};
+use coppice_wire::vmm::{Command, Event, MAX_VCPUS};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoints::Delta;
@@ -30,7 +30,6 @@ use crate::values::{self, ValueError};
 /// Debian's stock kernel panics with less (measured: 64 fails, 80 boots).
 const MIN_MEMORY_MIB: i64 = 80;
 const MAX_MEMORY_MIB: i64 = 65_536;
-const MAX_VCPUS: i64 = 32;
 const MAX_BOOT_TIMEOUT_MS: i64 = 600_000;
 const MAX_NAME_BYTES: usize = 1_024;
 
@@ -148,7 +147,7 @@ impl Typed for ParkError {
 pub async fn boot(context: &Context, params: Value) -> Outcome {
     let params: Boot = values::params(params)?;
     let memory_mib = within("memoryMiB", params.memory_mib, MIN_MEMORY_MIB, MAX_MEMORY_MIB)?;
-    let vcpus = within("vcpus", params.vcpus, 1, MAX_VCPUS)?;
+    let vcpus = within("vcpus", params.vcpus, 1, MAX_VCPUS.into())?;
     let timeout_ms = within("timeoutMs", params.timeout_ms, 1, MAX_BOOT_TIMEOUT_MS)?;
     params.disk.as_deref().map_or(Ok(()), check_disk)?;
     let limits = params.limits.checked(&context.host.config.limits)?;

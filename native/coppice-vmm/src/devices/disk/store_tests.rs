@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 
 use coppice_wire::blank::{BLOCK_BYTES, Blank};
