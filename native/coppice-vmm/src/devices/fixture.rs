@@ -23,7 +23,11 @@ const USED: u64 = 0x2000;
 
 pub fn memory() -> Memory {
     let regions = [0, HIGH].map(|start| {
-        let mapping = MmapRegionBuilder::new_with_bitmap(1 << 20, None).build().unwrap();
+        let mapping = MmapRegionBuilder::new_with_bitmap(1 << 20, None)
+            .with_mmap_prot(libc::PROT_READ | libc::PROT_WRITE)
+            .with_mmap_flags(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS)
+            .build()
+            .unwrap();
         GuestRegionMmap::new(mapping, GuestAddress(start)).unwrap()
     });
     Memory::from_regions(regions.into()).unwrap()
