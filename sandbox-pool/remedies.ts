@@ -57,6 +57,7 @@ const REMEDIES: Readonly<Record<string, string>> = Object.freeze({
   VMM_HOST: "Read the message; the host may lack memory or descriptors.",
   VMM_KVM: "Run `coppice doctor`: it says what KVM can do here.",
   VMM_PROTOCOL: SAME_RELEASE,
+  VMM_TOO_LARGE: "Take checkpoints more often: less differs between them.",
   VMM_WHOLE: "Use a template without a disk (diskMiB: 0), whose guest is at rest.",
   VMM_WRONG_STATE: "In `warmUp`, leave out `checkpoint()`; elsewhere report it.",
 });
