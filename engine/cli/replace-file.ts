@@ -16,6 +16,7 @@ const PERMISSION_BITS = 0o777;
  * Throws `OUTPUT_FAILED`.
  */
 export async function replaceFile(path: string, pieces: AsyncIterable<Uint8Array>, mode: number): Promise<void> {
+  // One that can't be looked at can't be written beside either, and that says why.
   const present = await lstat(path).catch(() => undefined);
   if (present !== undefined && !present.isFile()) throw outputFailed(path, "something that is no file is there");
   const temporary = join(dirname(path), `.coppice-${randomBytes(6).toString("hex")}.tmp`);
