@@ -90,23 +90,8 @@ impl GuestRam {
         let file = create_memfd()?;
         file.set_len(bytes)
             .map_err(|source| MemoryError::Host { what: "Sizing", source })?;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing object; `file` is open and
-        // `bytes` long.
-        let host = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes as usize,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_NORESERVE,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if host == libc::MAP_FAILED {
-            return Err(last_error("Mapping"));
-        }
-        advise(host, bytes, libc::MADV_HUGEPAGE);
-        let host = host.cast::<u8>();
+        let host = map(&file, bytes, libc::MAP_SHARED)?;
+        advise(host.cast(), bytes, libc::MADV_HUGEPAGE);
         let memory = describe(host, bytes, false)?;
         Ok(Self {
             host,
@@ -142,22 +127,7 @@ impl GuestRam {
                 io::ErrorKind::UnexpectedEof.into(),
             ));
         }
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing object; `file` is open and at
-        // least `bytes` long.
-        let host = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes as usize,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_NORESERVE,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if host == libc::MAP_FAILED {
-            return Err(last_error("Mapping"));
-        }
-        let host = host.cast::<u8>();
+        let host = map(&file, bytes, libc::MAP_PRIVATE)?;
         let memory = describe(host, bytes, false)?;
         Ok(Self {
             host,
@@ -300,6 +270,25 @@ impl GuestRam {
             Some(own) => Ok(count(lent)?.saturating_sub(own)),
         }
     }
+}
+
+/// A new mapping of a file that has at least so many bytes. `kind`: `MAP_SHARED` or `MAP_PRIVATE`.
+fn map(file: &File, bytes: u64, kind: libc::c_int) -> Result<*mut u8, MemoryError> {
+    // SAFETY: at an address of the kernel's choice it touches no existing object; `file` is open.
+    let host = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes as usize,
+            libc::PROT_READ | libc::PROT_WRITE,
+            kind | libc::MAP_NORESERVE,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if host == libc::MAP_FAILED {
+        return Err(last_error("Mapping"));
+    }
+    Ok(host.cast())
 }
 
 fn create_memfd() -> Result<File, MemoryError> {
