@@ -21,6 +21,7 @@ use coppice_wire::vmm::{BootConfig, Command, Event, GuestEnd, MissingBarrier, Wh
 mod rewind;
 
 use crate::attention::Watch;
+use crate::confine::Missing;
 use crate::control::{Control, ControlError, Received};
 use crate::devices::{Disk, Extent, Passed};
 use crate::error::VmmError;
@@ -177,13 +178,7 @@ impl Machine {
         let mut stopwatch = Stopwatch::start();
         let Booted { guest, live, missing } = Guest::boot(config, blank, self.control.socket(), &mut stopwatch)?;
         self.phase = Phase::Running(Box::new(guest), live);
-        self.control.send(&Event::Started {
-            pid: process::id(),
-            stages: stopwatch.finish(),
-            learns: false,
-            missing: missing.iter().map(MissingBarrier::from).collect(),
-        })?;
-        Ok(())
+        self.started(stopwatch, false, &missing)
     }
 
     fn agent(&mut self, data: &[u8]) -> Result<(), VmmError> {
@@ -401,11 +396,15 @@ impl Machine {
             guest.origin = birth.rewindable.then_some(state);
             self.phase = Phase::Running(guest, live);
         }
+        self.started(stopwatch, learns, &[])
+    }
+
+    fn started(&mut self, stopwatch: Stopwatch, learns: bool, missing: &[Missing]) -> Result<(), VmmError> {
         self.control.send(&Event::Started {
             pid: process::id(),
             stages: stopwatch.finish(),
             learns,
-            missing: Vec::new(),
+            missing: missing.iter().map(MissingBarrier::from).collect(),
         })?;
         Ok(())
     }
@@ -445,13 +444,7 @@ impl Machine {
         } = Guest::load(config, self.control.socket(), &mut stopwatch)?;
         let live = guest.thaw(&state, at_ns, &mut stopwatch)?;
         self.phase = Phase::Running(Box::new(guest), live);
-        self.control.send(&Event::Started {
-            pid: process::id(),
-            stages: stopwatch.finish(),
-            learns: false,
-            missing: missing.iter().map(MissingBarrier::from).collect(),
-        })?;
-        Ok(())
+        self.started(stopwatch, false, &missing)
     }
 
     fn refuse(&self, command: &'static str, needs: &'static str) -> VmmError {
