@@ -84,6 +84,7 @@ export async function dialWhenFree(options: DialOptions): Promise<Connection> {
       if (isTurnedAway(error)) refusal = error;
       const isAgain = refusal === error || error instanceof ClosedEarly;
       if (!isAgain || performance.now() - started >= fullPatienceMs) throw isAgain ? (refusal ?? error) : error;
+      // Who aborts is told by the next attempt.
       await sleep(fullPauseMs, undefined, { signal: options.signal }).catch(() => undefined);
     }
   }
