@@ -79,6 +79,7 @@ async function beginUpload(agent: AgentCall, path: string, spec: CallOptions): P
 }
 
 async function abortUpload(agent: AgentCall, upload: number): Promise<void> {
+  // What made the upload fail is what its caller hears; where the guest is gone the upload is too.
   await agent({ op: "upload.abort", args: { upload }, schema: results.empty }).catch(() => undefined);
 }
 

@@ -286,6 +286,7 @@ async function limited(result: ForkResult, limits: Limits, options: CallOptions)
     });
     return result;
   } catch (error) {
+    // Where it can't be closed the session's end closes it; what its limits failed by says more.
     await result.sandbox.close().catch(() => undefined);
     return { ok: false, error: error instanceof Error ? error : new Error(String(error)) };
   }

@@ -14,6 +14,7 @@ export interface ReadAhead<T> extends AsyncIterableIterator<T> {
 export function readAhead<T>(source: AsyncIterable<T>): ReadAhead<T> {
   const iterator = source[Symbol.asyncIterator]();
   let first: Promise<IteratorResult<T>> | undefined = iterator.next();
+  // Whoever asks for the first piece is told.
   first.catch(() => undefined);
   const end = async (): Promise<IteratorResult<T>> => {
     await iterator.return?.();
@@ -32,6 +33,7 @@ export function readAhead<T>(source: AsyncIterable<T>): ReadAhead<T> {
     stop: () => {
       // An iterator's `return` waits for the read that it is in; an open pipe would keep the process alive.
       if (source instanceof Readable) source.destroy();
+      // Nobody reads any more.
       end().catch(() => undefined);
     },
   };
