@@ -18,7 +18,7 @@ use std::fs;
 /// | `clock=silent`, `refuse`, `garbage`, `wrong` | how setting the clock after a stop fails |
 /// | `park=fail`, `poison`, `exit` | how park fails |
 /// | `checkpoint=fail`, `poison`, `exit`, `copy-dies` | how copying a running machine fails |
-/// | `fork-fails-every=N`, `fork-dies-at=N`, `fork-hangs`, `fork-names-init` | how the frozen process fails |
+/// | `fork-fails-every=N`, `fork-dies-at=N`, `fork-hangs`, `fork-names-init`, `compare-hangs` | how the frozen process fails |
 /// | `child-dies-every=N` | a child dies before it has started |
 /// | `wake=fail`, `nonsense` | how a child that waits fails to run again |
 /// | `busy=N` | a child that is asked to stop when it is idle says N times that it is not |

@@ -142,3 +142,20 @@ fn delta_is_that_to_the_parent_and_needs_one() {
     let delta = client.try_call("checkpoint.delta", one("checkpoint", &checkpoint));
     assert_eq!(delta.unwrap_err().code, "CHECKPOINT_DROPPED");
 }
+
+#[test]
+fn delta_whose_checkpoint_or_parent_is_dropped_meanwhile_says_so() {
+    let daemon = Daemon::start();
+    let mut client = daemon.client();
+    for drops_parent in [false, true] {
+        let parent = client.checkpoint(&daemon, "compare-hangs");
+        let sandbox = child(&mut client, &parent, false);
+        let checkpoint = client.park(&sandbox);
+        let waiting = client.send("checkpoint.delta", one("checkpoint", &checkpoint));
+        if drops_parent {
+            client.call("checkpoint.drop", one("checkpoint", &parent));
+        }
+        client.call("checkpoint.drop", one("checkpoint", &checkpoint));
+        assert_eq!(client.answer(waiting).0.unwrap_err().code, "CHECKPOINT_DROPPED");
+    }
+}

@@ -5,7 +5,7 @@ use coppice_wire::vmm::{Command, Event};
 use serde::{Deserialize, Serialize};
 
 use crate::errors::{FaultDomain, Spec, Typed};
-use crate::machine::process::{VmmError, expect_answer};
+use crate::machine::process::{VmmError, VmmProcess, expect_answer};
 use crate::methods::{Answer, Context, Outcome};
 use crate::values;
 
@@ -15,12 +15,14 @@ struct One {
     checkpoint: String,
 }
 
-/// Runs, as first and length.
+/// As first and length.
+type Runs = Vec<(u64, u64)>;
+
 #[derive(Serialize)]
 struct Delta<'a> {
     parent: &'a str,
-    pages: Vec<(u64, u64)>,
-    blocks: Vec<(u64, u64)>,
+    pages: Runs,
+    blocks: Runs,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -51,14 +53,22 @@ pub async fn delta(context: &Context, params: Value) -> Outcome {
     let parent = checkpoint.parent.clone();
     let parent = parent.ok_or_else(|| DeltaError::NoParent { id: id.clone() })?;
     let parent = host.checkpoint(&context.session.id, &parent)?;
-    let failed = |source| DeltaError::Vmm { id: id.clone(), source };
-    let due = checkpoint.process.send_about(&Command::Compare, &parent.process);
-    let compared = due.map_err(failed)?.answer().await.map_err(failed)?;
-    let compared = expect_answer!(compared, "compare", Event::Compared { pages, blocks } => (pages, blocks));
-    let (pages, blocks) = compared.map_err(failed)?;
-    Answer::new(&Delta {
-        parent: &parent.id,
-        pages,
-        blocks,
-    })
+    match compare(&checkpoint.process, &parent.process).await {
+        Ok((pages, blocks)) => Answer::new(&Delta {
+            parent: &parent.id,
+            pages,
+            blocks,
+        }),
+        Err(source) => {
+            // Who has dropped one of the two meanwhile is told that.
+            host.checkpoint(&context.session.id, &id)?;
+            host.checkpoint(&context.session.id, &parent.id)?;
+            Err(DeltaError::Vmm { id, source }.into())
+        }
+    }
+}
+
+async fn compare(checkpoint: &VmmProcess, parent: &VmmProcess) -> Result<(Runs, Runs), VmmError> {
+    let compared = checkpoint.send_about(&Command::Compare, parent)?.answer().await?;
+    expect_answer!(compared, "compare", Event::Compared { pages, blocks } => (pages, blocks))
 }
