@@ -87,8 +87,8 @@ export interface RewindOptions extends Omit<ForkOptions, "limits"> {
   readonly to?: Checkpoint;
   /**
    * Default `measured`: whatever has taken the least time at this checkpoint. `in-place` where that is possible: not from
-   * another checkpoint than it came from, nor where the guest has ended or may be damaged, nor in a life that began before
-   * the first rewind to the checkpoint.
+   * another checkpoint than it came from, nor where the guest has ended or may be damaged, nor after `limit()`, nor in a
+   * life that began before the first rewind to the checkpoint.
    */
   readonly prefer?: "measured" | "in-place" | "fork";
 }
@@ -163,9 +163,10 @@ export interface Sandbox extends Guest, AsyncDisposable {
   checkpoint(options?: CallOptions & { readonly name?: string }): Promise<Checkpoint>;
   /**
    * Puts it back to a checkpoint, whatever has become of it since: also where its guest has ended or it may be damaged. It
-   * is a new life, with randomness and names of its own, and what was under way fails with `SANDBOX_CLOSED`. Where no life
-   * can be had it rejects, and the sandbox stays as it was. A child that had waited and can't go on says so at its first use,
-   * as with `fork`: rewind it again.
+   * is a new life, with randomness and a machine id of its own, and what was under way fails with `SANDBOX_CLOSED`; its name
+   * changes where another sandbox takes its place. Where no life can be had it rejects, and the sandbox stays as it was. One
+   * that is aborted or out of time on its way back in place is in no known state: rewind it again, or close it. A child that
+   * had waited and can't go on says so at its first use, as with `fork`: rewind it again.
    */
   rewind(options?: RewindOptions): Promise<RewindResult>;
   /** The serial console's last 64 KiB; of a guest that has ended the last 2 KiB. */
@@ -205,7 +206,15 @@ export interface HostStats {
   readonly cgroups: number;
   readonly counters: Readonly<
     Record<
-      "forks" | "parks" | "checkpoints" | "boots" | "closes" | "discarded" | "memoryLimitKills" | "consoleDroppedBytes",
+      | "forks"
+      | "parks"
+      | "checkpoints"
+      | "rewinds"
+      | "boots"
+      | "closes"
+      | "discarded"
+      | "memoryLimitKills"
+      | "consoleDroppedBytes",
       number
     >
   >;

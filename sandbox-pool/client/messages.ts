@@ -84,6 +84,7 @@ export const results = Object.freeze({
       forks: count,
       parks: count,
       checkpoints: count,
+      rewinds: count.default(0),
       boots: count,
       closes: count,
       discarded: count,

@@ -316,6 +316,14 @@ describe("a sandbox", () => {
     await sandbox.ping();
   });
 
+  it("whose rewind is given up before it was asked for goes on", async () => {
+    await using sandbox = await root.fork();
+    await sandbox.rewind();
+    const given = sandbox.rewind({ prefer: "in-place", signal: AbortSignal.abort() });
+    await expect(given).rejects.toMatchObject({ code: "ABORTED" });
+    await sandbox.ping();
+  });
+
   it("whose rewind in place is given up can only be rewound or closed: nobody knows what it is", async () => {
     await using sandbox = await root.fork();
     await sandbox.rewind();

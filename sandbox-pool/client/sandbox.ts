@@ -1,5 +1,6 @@
 /** Handle on one running microVM. */
 
+import { abortError } from "../abort.js";
 import type {
   CallOptions,
   Checkpoint,
@@ -178,6 +179,9 @@ class SandboxHandle implements Sandbox, GuestWatcher {
     }
     if (!mayMove(this.#state, "rewinding")) {
       throw this.#unusable();
+    }
+    if (spec.signal?.aborted === true) {
+      throw abortError(`Rewind of sandbox ${this.id}`, spec.signal);
     }
     this.#fallback = this.#state as "live" | "poisoned" | "ended";
     this.#state = moveSandbox(this.#state, "rewinding");
